@@ -1,7 +1,7 @@
-//! `intact bench`: how fast a LUN is, how fast checksums are on this machine, where the
-//! cycles of a received PDU go, and what guards cost on the way to a disk.
+//! `intact bench`: the speed of a LUN and of checksums on this machine, where the
+//! cycles of a received PDU go, and the cost of guards on the way to a disk.
 //!
-//! One folder per benchmark; what they share (statistics, the clock, what can be said about the machine, tables,
+//! One folder per benchmark; what they share (statistics, the clock, facts about the machine, tables,
 //! charts and pages) is in [`kit`].
 
 mod checksum;
@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
-/// Arguments of `intact bench`. Without a subcommand they are those of `lun`, because that is what is measured most.
+/// Arguments of `intact bench`. Without a subcommand they are those of `lun`, the most frequent benchmark.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(
@@ -31,16 +31,16 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Measure a LUN: operations and bytes per second, latencies, CPU time. This is the one without a name, too.
+    /// Measure a LUN: operations and bytes per second, latencies, CPU time. This is the default.
     Lun(Box<lun::Args>),
-    /// Measure checksums on this machine: those of the literature, this program's and others'.
+    /// Measure checksums on this machine: published ones, this program's and those of other crates.
     Checksum(Box<checksum::Args>),
-    /// Measure where the cycles of a received PDU go, with the sockets taken away.
+    /// Measure where the cycles of a received PDU go, without sockets.
     Fastpath(Box<fastpath::Args>),
-    /// Be many initiators, for `cargo xtask bench sessions`.
+    /// Act as many initiators, for `cargo xtask bench sessions`.
     #[command(hide = true)]
     Crowd(crowd::Args),
-    /// Measure what guards of sectors cost a program that writes to a disk.
+    /// Measure the cost of sector guards for a program that writes to a disk.
     Guard(Box<guard::Args>),
 }
 

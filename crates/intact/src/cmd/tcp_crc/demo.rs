@@ -17,7 +17,7 @@ use crate::cmd::{FAILED, MISUSED, fail};
 
 /// Bytes of one connection of a transfer.
 const ROUND_BYTES: usize = 4 << 20;
-/// Connections of a transfer at most, whatever is asked for.
+/// Maximum number of connections in a transfer.
 const ROUNDS_MAX: u64 = 100_000;
 
 /// Arguments of `intact tcp-crc demo`.
@@ -30,19 +30,19 @@ const ROUNDS_MAX: u64 = 100_000;
 pub struct Args {
     #[command(flatten)]
     protocol: Protocol,
-    /// What carries the CRC at both ends.
+    /// What adds the CRC at both ends.
     #[arg(long, value_enum, default_value_t = Backend::Auto)]
     backend: Backend,
-    /// Damaged segments of each of the two transfers, at least.
+    /// Minimum number of damaged segments in each of the two transfers.
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     damaged: u64,
-    /// One of so many segments is damaged.
+    /// Damage one in this many segments.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     every: u32,
     /// IPv6 in place of IPv4.
     #[arg(long)]
     ipv6: bool,
-    /// What the damage is drawn from.
+    /// Seed of the damage.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     #[command(flatten)]
@@ -190,7 +190,7 @@ fn document(outcome: &Outcome, _: Extent) -> Document {
     );
     Document {
         title: "Damage that TCP's sum does not see".to_owned(),
-        // What is counted is exact however busy the machine is.
+        // The counts are exact, however busy the machine is.
         trust: Trust::Measured(Vec::new()),
         blocks: vec![Block::Text(about), Block::Table(table), Block::Chart(chart(outcome))],
     }

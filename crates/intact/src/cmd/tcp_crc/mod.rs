@@ -1,4 +1,4 @@
-//! `intact tcp-crc`: CRC32C in TCP for programs that know nothing of it (docs/tcp-crc.md).
+//! `intact tcp-crc`: CRC32C in TCP for unmodified programs (docs/tcp-crc.md).
 
 mod bench;
 mod demo;
@@ -27,13 +27,13 @@ pub struct Args {
 enum What {
     /// Run a program in a network namespace of its own, whose TCP carries the CRC.
     Run(run::Args),
-    /// Put the CRC on this host, or this network namespace: all its programs' TCP carries it.
+    /// Enable the CRC on this host, or in this network namespace, for the TCP of all programs.
     Up(up::Args),
-    /// Take it off again.
+    /// Disable it again.
     Down(up::DownArgs),
-    /// Say what the shims on this machine have negotiated, stamped, verified and discarded.
+    /// Show what the shims on this machine have negotiated, stamped, verified and discarded.
     Status(status::Args),
-    /// Damage a transfer in a way that TCP's sum does not see: without a CRC, and with one.
+    /// Damage a transfer in ways that TCP's sum does not detect: without a CRC, and with one.
     Demo(demo::Args),
     /// Count the errors that each checksum misses, and measure what the CRC costs in the kernel.
     Bench(bench::Args),
@@ -54,7 +54,7 @@ pub fn run(args: Args) -> ExitCode {
 /// What carries the CRC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Backend {
-    /// TUN devices where there is /dev/net/tun, else BPF.
+    /// TUN devices if there is /dev/net/tun, else BPF.
     Auto,
     /// A shim on TUN devices.
     Tun,
@@ -63,7 +63,7 @@ enum Backend {
 }
 
 impl Backend {
-    /// The name of the one that is chosen.
+    /// The name of the chosen one.
     fn name(self) -> &'static str {
         match self.choose() {
             tcp_crc_shim::Backend::Tun => "tun",
@@ -81,23 +81,23 @@ impl Backend {
     }
 }
 
-/// What a shim asks for and how it takes what it gets.
+/// What a shim requests, and how it treats the answer.
 #[derive(Debug, clap::Args)]
 struct Protocol {
-    /// Values to ask for: at most one of 3, 4 and 5, and 6. Without it 4 and 6, which pass translators of addresses.
+    /// Values to request: at most one of 3, 4 and 5, and 6. Default: 4 and 6, which pass address translation (NAT).
     #[arg(long, value_name = "VALUE", value_delimiter = ',', value_parser = method)]
     values: Vec<Method>,
-    /// Let no connection through that would be plain: one whose peer agrees on no CRC is reset while it opens. Includes --strict.
+    /// Allow no plain connection: one whose peer agrees on no CRC is reset while it opens. Includes --strict.
     #[arg(long)]
     require: bool,
     #[command(flatten)]
     manner: Manner,
 }
 
-/// The part of it that a whole host has as well.
+/// The part that also applies to a whole host.
 #[derive(Debug, clap::Args)]
 struct Manner {
-    /// Reset a connection whose CRCs vanish on the way, and discard fragments, in place of counting them.
+    /// Reset a connection whose CRCs vanish on the way, and discard fragments; default: only count them.
     #[arg(long)]
     strict: bool,
     /// Numbers of the options; the same at both ends.

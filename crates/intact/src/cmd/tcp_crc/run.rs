@@ -26,19 +26,19 @@ use crate::output::count;
 pub struct Args {
     #[command(flatten)]
     protocol: Protocol,
-    /// What carries it: a shim on TUN devices, programs in the kernel (values 4, 5 and 6), or the first of them that this machine has.
+    /// What adds the CRC: a shim on TUN devices, programs in the kernel (values 4, 5 and 6), or the first of these that this machine has.
     #[arg(long, value_enum, default_value_t = Backend::Auto)]
     backend: Backend,
-    /// A port of this machine that leads to the program, or HERE:THERE for another one inside. May be repeated.
+    /// A port of this machine that is forwarded to the program, or HERE:THERE for another port inside. May be repeated.
     #[arg(long, value_name = "PORT", value_parser = port)]
     publish: Vec<(u16, u16)>,
-    /// Longest packets on the way to the peers, in bytes.
+    /// MTU of the path to the peers, in bytes.
     #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u16).range(1280..))]
     mtu: u16,
-    /// Connections that are protected at the same time; those beyond are plain TCP.
+    /// Maximum number of protected connections at a time; others are plain TCP.
     #[arg(long, value_name = "N", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     connections: u32,
-    /// Say at the end what was stamped, verified and discarded.
+    /// Report at the end what was stamped, verified and discarded.
     #[arg(long)]
     summary: bool,
     /// The program and its arguments.

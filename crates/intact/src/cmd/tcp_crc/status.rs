@@ -1,4 +1,4 @@
-//! `intact tcp-crc status`: what the shims on this machine have seen, for people, programs and Prometheus.
+//! `intact tcp-crc status`: the counters of the shims on this machine, for people, programs and Prometheus.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -25,7 +25,7 @@ pub struct Args {
     /// Print OpenMetrics text.
     #[arg(long)]
     metrics: bool,
-    /// Where the shims have their sockets.
+    /// The directory of the shims' sockets.
     #[arg(long, value_name = "DIR", default_value = DIRECTORY, hide = true)]
     directory: PathBuf,
 }
@@ -78,7 +78,7 @@ fn text(reports: &[Report]) -> String {
     text
 }
 
-/// What a shim did not let through, because a CRC is required, and why.
+/// What a shim refused because a CRC is required, and why.
 pub(super) fn turned_away(report: &Report) -> Option<String> {
     let away = &report.packets.turned_away;
     let reasons = [

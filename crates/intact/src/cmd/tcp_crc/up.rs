@@ -1,6 +1,6 @@
-//! `intact tcp-crc up|down`: a whole host, or network namespace, whose TCP carries the CRC.
+//! `intact tcp-crc up|down`: the CRC in the TCP of a whole host or network namespace.
 //!
-//! A process in the background holds the programs. When it ends, however it ends, the kernel takes all of them off.
+//! A process in the background holds the BPF programs. When it ends, for whatever reason, the kernel removes them.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
@@ -22,7 +22,7 @@ use super::{Manner, method, offer};
 use crate::cmd::{FAILED, MISUSED, complain, fail};
 use crate::output::count;
 
-/// The CRC is up already.
+/// The CRC is already up.
 const ALREADY_UP: u8 = 3;
 
 /// Arguments of `intact tcp-crc up`.
@@ -40,31 +40,31 @@ const ALREADY_UP: u8 = 3;
     Exit codes: 0 it is up; 1 it failed, and nothing is attached; 2 wrong usage; 3 it was up already."
 )]
 pub struct Args {
-    /// What to ask for: 4, 5, 6, or `auto`, which is 4 behind a translator of addresses and else 5.
+    /// Values to request: 4, 5, 6, or `auto`: 4 behind address translation (NAT), else 5.
     #[arg(long, value_name = "VALUE", value_delimiter = ',', value_parser = value, default_value = "auto")]
     values: Vec<Value>,
-    /// With --values auto: whether addresses are translated between this host and its peers. Without it they are assumed to be if a
-    /// device has a private address.
+    /// With --values auto: whether there is address translation (NAT) between this host and its peers. Default: yes if a device has a
+    /// private address.
     #[arg(long, value_enum, value_name = "WHETHER")]
     nat: Option<Whether>,
-    /// With --values auto: whether the devices compute TCP's sum. Without it they are asked.
+    /// With --values auto: whether the devices compute TCP's sum. Default: as the devices report.
     #[arg(long, value_enum, value_name = "WHETHER")]
     offload: Option<Whether>,
     #[command(flatten)]
     manner: Manner,
-    /// A device; may be repeated. Without it all that are up and Ethernet-like, but the ports of bridges and bonds.
+    /// A device; may be repeated. Default: all Ethernet-like devices that are up, except the ports of bridges and bonds.
     #[arg(long, value_name = "DEVICE")]
     dev: Vec<String>,
     /// Only the programs in this cgroup (version 2).
     #[arg(long, value_name = "PATH")]
     cgroup: Option<PathBuf>,
-    /// Connections that are protected at the same time; those beyond are plain TCP.
+    /// Maximum number of protected connections at a time; others are plain TCP.
     #[arg(long, value_name = "N", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     connections: u32,
-    /// Stay in the foreground until SIGTERM or an interrupt, and take it off then.
+    /// Stay in the foreground until SIGTERM or an interrupt, then disable it.
     #[arg(long)]
     foreground: bool,
-    /// In the background, for the process that waits at the other end of standard output.
+    /// Run in the background, for the process that reads standard output.
     #[arg(long, hide = true)]
     held: bool,
 }
@@ -84,7 +84,7 @@ enum Whether {
     No,
 }
 
-/// A value, or None for that of Table 7.1.
+/// A value; None: the value of Table 7.1.
 #[derive(Clone, Copy, Debug)]
 struct Value(Option<Method>);
 
@@ -100,7 +100,7 @@ fn value(text: &str) -> Result<Value, String> {
     }
 }
 
-/// What the process in the background says to the one that started it, in a line.
+/// The line that the process in the background sends to the one that started it.
 #[derive(Serialize, Deserialize)]
 struct Word {
     code: u8,
@@ -141,7 +141,7 @@ fn code(error: &HostError) -> u8 {
     if matches!(error, HostError::AlreadyUp { .. }) { ALREADY_UP } else { FAILED }
 }
 
-/// Starts the process in the background, and passes on what it says.
+/// Starts the process in the background, and prints its line.
 fn start() -> ExitCode {
     let program = match std::env::current_exe() {
         Ok(program) => program,
@@ -153,7 +153,7 @@ fn start() -> ExitCode {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
-        // A terminal's interrupt is not for it.
+        // An interrupt from the terminal must not reach it.
         .process_group(0)
         .spawn();
     let mut child = match child {
@@ -167,14 +167,14 @@ fn start() -> ExitCode {
         Ok(Word { code, text }) => fail(code, text),
         Err(_) => {
             let _ = (read, child.wait());
-            // It may have changed the devices' switches.
+            // It may have changed the settings of devices.
             let _ = take_down(Path::new(DIRECTORY));
             fail(FAILED, "the process in the background has ended before it was done; nothing is attached")
         }
     }
 }
 
-/// Puts the CRC on this host, and stays until a signal.
+/// Enables the CRC on this host, and stays until a signal.
 fn hold(options: &HostOptions, held: bool) -> ExitCode {
     let say = |code: u8, text: String| -> bool {
         let line = serde_json::to_string(&Word { code, text }).unwrap_or_default();
@@ -201,9 +201,9 @@ fn hold(options: &HostOptions, held: bool) -> ExitCode {
     let host = Arc::new(Mutex::new(Some(host)));
     let publisher = publish(&name, &host);
     if held {
-        // It keeps no folder busy.
+        // It keeps no directory busy.
         let _ = std::env::set_current_dir("/");
-        // Who started this is gone, and did not learn that it is up.
+        // The starting process is gone and does not know that the CRC is up.
         if !say(0, text) {
             drop((publisher, host.lock().take()));
             return ExitCode::from(FAILED);
@@ -211,7 +211,7 @@ fn hold(options: &HostOptions, held: bool) -> ExitCode {
     } else {
         complain(text);
     }
-    // A terminal that goes away is no reason for the one in the background.
+    // The process in the background ignores the end of the terminal.
     let _ = signals.forever().find(|signal| !(held && *signal == SIGHUP));
     drop((publisher, host.lock().take()));
     ExitCode::SUCCESS

@@ -1,5 +1,4 @@
-//! What is measured: the algorithms of the papers, this program's kernels, other people's crates, and the limits that
-//! memory sets to all of them.
+//! What is measured: the algorithms of the papers, this program's kernels, other crates, and the limits that memory sets.
 
 use std::cell::RefCell;
 use std::hint::black_box;
@@ -15,11 +14,11 @@ use super::papers;
 use crate::cmd::bench::kit::oracle::{Answer, SECTOR_BYTES};
 use crate::cmd::bench::kit::source::Origin;
 
-/// Makes a number of calls, one after the other, with a destination and a source of equal lengths; gives the answer of
-/// the last one.
+/// Makes a number of calls, one after the other, with a destination and a source of equal lengths; returns the last
+/// result.
 pub type Work = Box<dyn Fn(usize, &mut [u8], &[u8]) -> u64>;
 
-/// One way to a checksum.
+/// One way to compute a checksum.
 pub struct Contender {
     /// Stable, for command lines and JSON: that of the algorithm, or `group/name`.
     pub name: String,
@@ -30,7 +29,7 @@ pub struct Contender {
     pub answer: Answer,
     /// Whether it writes the destination.
     pub copies: bool,
-    /// On a machine without its instructions: what was measured in its place.
+    /// On a machine without its instructions: the kernel measured instead.
     pub substitute: Option<String>,
     pub work: Work,
 }
@@ -50,13 +49,13 @@ impl Contender {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Method {
-    /// One call between two readings of the counter, whose cost is in the figure: as the thesis did.
+    /// One call between two readings of the counter, as in the thesis: the figure includes their cost.
     Single,
-    /// So many calls that the readings' cost is lost in them.
+    /// So many calls that the cost of the readings is negligible.
     Batch,
 }
 
-/// Contenders for the same task, which take turns.
+/// Contenders for the same task, measured in turn.
 pub struct Group {
     /// Stable; also what the names of its contenders begin with, except for the papers'.
     pub id: &'static str,
@@ -65,7 +64,7 @@ pub struct Group {
     pub method: Method,
     /// Bytes, ascending.
     pub sizes: Vec<usize>,
-    /// What sizes are multiples of.
+    /// Sizes are multiples of this.
     pub unit: usize,
     pub contenders: Vec<Contender>,
 }
@@ -132,7 +131,7 @@ pub fn algorithms(paper: Paper) -> Vec<Contender> {
 }
 
 fn algorithm(algorithm: &'static Algorithm, available: bool) -> Contender {
-    // Whatever lacks an instruction computes CRC32C: the sums and the T10 algorithms of the papers need none.
+    // Only CRC32C kernels can lack an instruction: the sums and the T10 algorithms of the papers need none.
     let (work, substitute): (Work, _) = match available {
         true => (each(|data| algorithm.checksum(data)), None),
         false => (each(|data| integrity::crc32c(data).into()), Some(integrity::kernel_name().to_owned())),
@@ -163,7 +162,7 @@ fn crc32c() -> Vec<Contender> {
         Origin::Intact,
         each(|data| integrity::crc32c(data).into()),
     )];
-    // The one in use is there already, the reference is the first of the papers'.
+    // The selected kernel is already in the list, and the reference is the first of the papers.
     let there = [integrity::kernel_name(), kernels::reference().name()];
     let others = kernels::available().filter(|kernel| !there.contains(&kernel.name()));
     contenders.extend(others.map(|kernel| {
@@ -230,7 +229,7 @@ fn copy() -> Vec<Contender> {
     ]
 }
 
-/// A refusal is a wrong answer: no digest has 64 bits.
+/// A refusal becomes a wrong result: no digest has 64 bits.
 fn finished<E>(crc: Result<u32, E>) -> u64 {
     crc.map_or(u64::MAX, u64::from)
 }
@@ -302,10 +301,10 @@ fn guard() -> Vec<Contender> {
     contenders
 }
 
-/// The guards of a run's sectors, and room for them.
+/// The guards of the sectors of a run, and memory for them.
 type Guards = RefCell<Vec<u16>>;
 
-/// One number for all: the order counts.
+/// One number for all guards; it depends on their order.
 fn joined(crc: u32, guards: &[u16]) -> u64 {
     let guards = guards.iter().fold(0u32, |all, guard| all.rotate_left(5) ^ u32::from(*guard));
     u64::from(guards) << 32 | u64::from(crc)
@@ -354,13 +353,13 @@ fn protected() -> Vec<Contender> {
     ]
 }
 
-/// The limit of everything that reads.
+/// The limit for everything that reads.
 fn read(group: &str) -> Contender {
     let (name, work) = (format!("{group}/read"), each(study::read_only));
     Contender::new(name, "read only", "integrity::study::read_only", Origin::Limit, Answer::Words, work)
 }
 
-/// The limit of everything that copies.
+/// The limit for everything that copies.
 fn memcpy(group: &str) -> Contender {
     let work = each_copy(|dst, src| {
         dst.copy_from_slice(src);
@@ -370,7 +369,7 @@ fn memcpy(group: &str) -> Contender {
     Contender::new(name, "memcpy only", "copy_from_slice", Origin::Limit, Answer::Copy, work).that_copies()
 }
 
-/// Calls of something that only reads. The compiler sees `one` here, and may put it into the loop.
+/// Calls of something that only reads. The compiler sees `one` here and may inline it into the loop.
 fn each(one: impl Fn(&[u8]) -> u64 + 'static) -> Work {
     Box::new(move |calls, _, src| {
         let mut answer = 0;

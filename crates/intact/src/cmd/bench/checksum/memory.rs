@@ -15,10 +15,10 @@ use crate::cmd::bench::kit::oracle::right;
 pub const NOTE_BYTES: u64 = 1 << 30;
 /// The note's number of runs.
 pub const NOTE_RUNS: usize = 10;
-/// What the buffer repeats: long enough for no cache to recognise.
+/// The pattern that the buffer repeats: too long for any cache to recognise.
 const PATTERN_BYTES: usize = 4 << 20;
 
-/// What is measured: the note's five, other builds of them, and what this program would compute in their place.
+/// What is measured: the note's five, other builds of them, and what this program would compute instead.
 pub fn contenders() -> Vec<Contender> {
     let ours = contenders::groups().into_iter().flat_map(|group| group.contenders);
     let mut all = contenders::algorithms(Paper::Note2007);
@@ -26,7 +26,7 @@ pub fn contenders() -> Vec<Contender> {
     all
 }
 
-/// Kernels of this program that stand beside the note's algorithms.
+/// Kernels of this program next to the algorithms of the note.
 const IN_PLACE: &[&str] = &["crc32c/intact", "crc32c/read", "t10/intact", "t10/intact-ip-checksum"];
 
 /// Runs of one contender.
@@ -36,7 +36,7 @@ pub struct Runs {
     pub mb_per_s: Vec<f64>,
 }
 
-/// The largest buffer up to the note's that leaves half of the memory that is free to others.
+/// The size of the note's buffer, or half of the free memory if that is less.
 pub fn default_bytes() -> u64 {
     let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
@@ -44,7 +44,7 @@ pub fn default_bytes() -> u64 {
     kib.map_or(NOTE_BYTES / 16, |kib| (kib << 10) / 2).clamp(1 << 20, NOTE_BYTES)
 }
 
-/// Lets the contenders take turns over a buffer of `bytes`, `count` times. The error says what went wrong.
+/// Runs the contenders in turn over a buffer of `bytes`, `count` times. The error is a message.
 pub fn run(
     contenders: Vec<Contender>,
     bytes: u64,

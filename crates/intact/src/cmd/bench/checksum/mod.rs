@@ -1,15 +1,15 @@
-//! `intact bench checksum`: the measurements of two papers again, on this machine, and what this program does instead.
+//! `intact bench checksum`: repeats the measurements of two papers on this machine, next to this program's own kernels.
 //!
 //! - Sahu 2019, chapters 5 and 6 and Tables A.1 to A.6: thirteen checksums, cycles per byte by size of the buffer;
 //! - Petersen 2007, Table 2: five checksums of one large buffer;
-//! - this program's kernels beside other crates, memcpy and a plain read.
+//! - this program's kernels next to other crates, memcpy and a plain read.
 //!
 //! Invariants:
-//! - Every answer is compared with one found by other means; a wrong one ends the run.
-//! - Contenders take turns, so that what disturbs the machine disturbs all alike; and if it was disturbed, the result
-//!   says so first.
+//! - Every result is compared with one computed in another way; a wrong one ends the run.
+//! - Contenders take turns, so that a disturbance affects all alike; the result begins with a warning if there
+//!   was one.
 //!
-//! What is not here: other architectures' figures than this machine's.
+//! Not here: figures of other architectures.
 
 mod contenders;
 mod memory;
@@ -35,9 +35,9 @@ use crate::cmd::client::parse_size;
 use crate::cmd::{FAILED, MISUSED, fail};
 use crate::output::{self, Table};
 
-/// Most samples; they are kept.
+/// Maximum number of samples; all are kept in memory.
 const MAX_SAMPLES: u32 = 1_000_000;
-/// What --quick takes.
+/// The samples of --quick.
 const QUICK_SIZES: [usize; 5] = [64, 1500, 4096, 9000, 65536];
 const QUICK_SAMPLES: usize = 100;
 const QUICK_MEMORY_BYTES: u64 = 64 << 20;
@@ -66,10 +66,10 @@ pub struct Args {
     /// Only these parts.
     #[arg(long, value_enum, value_delimiter = ',')]
     part: Vec<Part>,
-    /// Only these algorithms, by the names of --list; * at the end stands for anything.
+    /// Only these algorithms, by the names of --list; a * at the end matches anything.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     algorithms: Vec<String>,
-    /// Bytes, in place of the thesis' sizes.
+    /// Sizes in bytes, instead of those of the thesis.
     #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = parse_size)]
     sizes: Vec<u64>,
     /// Samples of each algorithm at each size [default: 1000].
@@ -81,7 +81,7 @@ pub struct Args {
     /// Fewer samples and sizes, and a smaller buffer.
     #[arg(long)]
     quick: bool,
-    /// Say what there is to measure, and what of it this machine can run.
+    /// List what can be measured, and what this machine can run.
     #[arg(long)]
     list: bool,
     #[command(flatten)]
@@ -119,7 +119,7 @@ fn list() -> String {
     format!("{}\n{}\n", table.text(), kernel_in_use())
 }
 
-/// Which CRC32C kernel serves here, why, and how to have another one.
+/// Which CRC32C kernel is selected, why, and how to select another one.
 fn kernel_in_use() -> String {
     let choice = integrity::kernel_choice();
     let names: Vec<&str> = kernels::available().map(kernels::Kernel::name).collect();
@@ -163,7 +163,7 @@ fn matches(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// The sizes asked for, ascending, if there are any.
+/// The requested sizes, ascending, if any.
 fn sizes(args: &Args) -> Result<Option<Vec<usize>>, ExitCode> {
     let quick = || args.quick.then(|| QUICK_SIZES.to_vec());
     Ok(arguments::sizes(&args.sizes, 1)?.or_else(quick))

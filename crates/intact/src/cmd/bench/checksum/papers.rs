@@ -1,4 +1,4 @@
-//! The figures of the two papers, and what of the thesis is shown again: its sizes, its tables, its figures.
+//! The figures of the two papers, and the parts of the thesis that are repeated: sizes, tables, figures.
 
 use integrity::study::{self, Build};
 
@@ -57,7 +57,7 @@ impl Bed {
         }
     }
 
-    /// Which of our builds stands for its compilations.
+    /// Which of our builds corresponds to its compilations.
     fn build(self) -> Build {
         match self {
             Self::I3WithO1 | Self::XeonWithO1 => Build::Scalar,
@@ -129,7 +129,7 @@ pub struct Figure {
     pub algorithms: &'static [&'static str],
 }
 
-/// The thesis draws the sum of TCP in words of 64 bits; its claim is of the sum in words of 16.
+/// The thesis plots the sum of TCP in words of 64 bits; its claim is about words of 16.
 const AGAINST_TCP: &[&str] =
     &["crc32c-pclmulqdq", "adler-32", "fletcher-32", "ones-complement-64", "ones-complement-16"];
 const WIDTHS: &[&str] = &["ones-complement-16", "ones-complement-32", "ones-complement-64"];
@@ -194,7 +194,7 @@ pub const FIGURES: [Figure; 10] = [
     },
 ];
 
-/// A finding of the thesis' chapter 6: how many times as long the first took as the second.
+/// A finding of chapter 6 of the thesis: the time of the first divided by that of the second.
 pub struct Finding {
     pub says: &'static str,
     pub slower: &'static str,
@@ -213,7 +213,7 @@ const fn finding(
     Finding { says, slower, faster, bytes, bed }
 }
 
-/// The sum of TCP over CRC32C, for each width of word: the thesis puts the last into numbers, and claims it of the first.
+/// The sum of TCP relative to CRC32C, for each word width: the thesis has numbers for the last and makes its claim about the first.
 const fn of_widths(bytes: usize, bed: Bed) -> [Finding; 3] {
     let crc = "crc32c-pclmulqdq";
     [
@@ -223,7 +223,7 @@ const fn of_widths(bytes: usize, bed: Bed) -> [Finding; 3] {
     ]
 }
 
-/// The findings that chapter 6 puts into numbers.
+/// The findings of chapter 6 that have numbers.
 pub fn findings() -> Vec<Finding> {
     use Bed::{A53, I3, I3WithO1};
     let sums = TABLE_6_1_SIZES.into_iter().flat_map(|bytes| of_widths(bytes, I3));
@@ -252,7 +252,7 @@ pub fn findings() -> Vec<Finding> {
     .collect()
 }
 
-/// Pairs of which the first takes one bit at a time and the second a byte.
+/// Pairs of a bit-by-bit algorithm and a byte-by-byte one.
 pub const BITS_AND_BYTES: [[&str; 2]; 2] =
     [["crc32c-bitwise", "crc32c-byte"], ["t10-reference", "t10-table"]];
 

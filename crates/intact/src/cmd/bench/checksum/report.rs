@@ -1,6 +1,6 @@
-//! The result: everything that tables and charts are made of, and what `--json` prints.
+//! The result: the data of tables and charts, and of `--json`.
 //!
-//! The names of fields and what they mean stay as they are within one [`SCHEMA`]; fields may be added.
+//! Within one [`SCHEMA`] fields keep their names and meanings; fields may be added.
 
 use serde::Serialize;
 
@@ -25,15 +25,15 @@ pub struct Measurement {
     pub title: String,
     pub source: String,
     pub origin: Origin,
-    /// The kernel that was measured in its place, on a machine without the instructions.
+    /// The kernel measured instead, on a machine without the instructions.
     pub substitute: Option<String>,
     pub method: Method,
     pub calls_per_sample: usize,
-    /// How many of the samples were taken again, because another program had run during them.
+    /// The number of samples taken again because another program ran during them.
     pub retaken_samples: usize,
     pub bytes: usize,
     pub cycles_per_byte: Summary,
-    /// Whether a sample is so few steps of the counter that the median is one of a few values. Means see between them.
+    /// Whether a sample takes so few steps of the counter that the median can only be one of a few values. Means are finer.
     pub coarse: bool,
     /// 10^9 bytes per second, from the median; from the trimmed mean where that is coarse.
     pub gb_per_s: f64,
@@ -50,7 +50,7 @@ pub struct MemoryMeasurement {
     pub mb_per_s: Summary,
 }
 
-/// What a group is about.
+/// What a group measures.
 #[derive(Debug, Serialize)]
 pub struct GroupFacts {
     pub id: &'static str,
@@ -60,7 +60,7 @@ pub struct GroupFacts {
     pub sizes: Vec<usize>,
 }
 
-/// What was asked for.
+/// The request.
 #[derive(Debug, Serialize)]
 pub struct Settings {
     pub samples: usize,
@@ -84,7 +84,7 @@ pub struct Report {
     pub memory: Vec<MemoryMeasurement>,
 }
 
-/// Puts samples of `groups` into cycles per byte.
+/// Converts samples of `groups` to cycles per byte.
 pub fn measurements(groups: &[Group], all: &[Samples], frequency: &Frequency) -> Vec<Measurement> {
     // Contenders in their order, each with its sizes: the order of the tables.
     let mut order: Vec<&Samples> = all.iter().collect();
@@ -115,7 +115,7 @@ fn measurement(group: &Group, samples: &Samples, frequency: &Frequency) -> Measu
     }
 }
 
-/// Below so many steps of the counter the median of samples is off by more than a few percent.
+/// With fewer steps of the counter, the median of samples is off by more than a few percent.
 const MIN_STEPS: f64 = 20.0;
 
 /// Whether a sample of so many ticks is only a few steps of a counter that moves by `grain_ticks`.
@@ -128,7 +128,7 @@ fn is_coarse(sample_ticks: f64, grain_ticks: u64) -> bool {
 const MIN_BITS_OVER_BYTES: f64 = 2.0;
 const LONG_BYTES: usize = 1024;
 
-/// What says that the compiler looked up what the papers worked out bit by bit; nothing, as it should be.
+/// Evidence that the compiler made a table of a bit-by-bit algorithm; normally none.
 pub fn tables_in_place_of_bits(measurements: &[Measurement], memory: &[MemoryMeasurement]) -> Vec<String> {
     let long =
         |name: &'static str| measurements.iter().filter(move |m| m.name == name && m.bytes >= LONG_BYTES);
@@ -150,7 +150,7 @@ pub fn tables_in_place_of_bits(measurements: &[Measurement], memory: &[MemoryMea
     BITS_AND_BYTES.into_iter().filter_map(pair).collect()
 }
 
-/// Puts runs over the large buffer into numbers.
+/// Computes the figures of runs over the large buffer.
 pub fn memory(all: &[Runs]) -> Vec<MemoryMeasurement> {
     let one = |runs: &Runs| MemoryMeasurement {
         name: runs.contender.name.clone(),

@@ -1,5 +1,5 @@
-//! Taking the samples: in rounds, in which every contender has its turn at every size, so that whatever disturbs the
-//! machine disturbs all alike. Each answer is compared with the right one.
+//! Takes the samples in rounds. In a round every contender has a turn at every size, so a disturbance of the machine
+//! affects all alike. Each result is compared with the right one.
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -14,22 +14,22 @@ use crate::cmd::bench::kit::noise::involuntary_switches;
 use crate::cmd::bench::kit::oracle::{Answer, right};
 use crate::cmd::bench::kit::statistics::median;
 
-/// Rounds of a run; with few samples fewer, so that turns are long enough for caches and predictors to settle.
+/// Rounds of a run. With few samples there are fewer, so that turns are long enough for caches and predictors to settle.
 const ROUNDS: std::ops::RangeInclusive<usize> = 5..=20;
 const SAMPLES_PER_TURN: usize = 20;
-/// Bytes, and calls, at the beginning of a turn that do not count: tables come into the cache.
+/// Bytes and calls at the start of a turn that do not count: they bring tables into the cache.
 const WARMUP_BYTES: usize = 16 << 10;
 const MAX_WARMUP_SAMPLES: usize = 64;
 /// How often samples that the scheduler interrupted are taken again, and how much longer than the turn's median they
 /// must have taken.
 const RETAKES: usize = 3;
 const INTERRUPTED: f64 = 2.0;
-/// Different contents of the source: the sums' time depends on the data (how often they carry).
+/// Number of different contents of the source: the time of the sums depends on the data (on carries).
 const CONTENTS: usize = 8;
-/// Ticks that a sample of many calls takes at least, about; and the most calls it makes.
+/// Approximate minimum ticks of a sample of many calls, and the maximum number of calls.
 const BATCH_TICKS: u64 = 4000;
 const MAX_CALLS: usize = 1024;
-/// Where source and destination begin: at a multiple of this, as what `malloc` or a page allocator gives does.
+/// Alignment of source and destination, as from `malloc` or a page allocator.
 const ALIGNMENT: usize = 64;
 
 /// How much to measure.
@@ -72,7 +72,7 @@ pub struct Samples {
     rounds: Vec<f64>,
 }
 
-/// Source, destination, what the source holds in turn, and the right answers.
+/// Source, destination, the contents of the source in turn, and the right results.
 struct Bench {
     contents: Vec<Vec<u8>>,
     source: Vec<u8>,
@@ -80,7 +80,7 @@ struct Bench {
     answers: HashMap<(Answer, usize), Vec<u64>>,
 }
 
-/// Measures everything. The error names the contender that answered wrongly.
+/// Measures everything. The error names the contender with a wrong result.
 pub fn run(
     groups: &[Group],
     plan: &Plan,
@@ -149,7 +149,7 @@ impl Bench {
         let destination = aligned(&mut self.destination, bytes);
         let mut sample = |calls: usize, number: usize| {
             let content = &self.contents[number % CONTENTS][..bytes];
-            // As a read from a device would leave it: just written.
+            // Just written, as after a read from a device.
             source.copy_from_slice(content);
             if contender.copies {
                 destination.iter_mut().zip(content).for_each(|(to, from)| *to = !from);
@@ -298,7 +298,7 @@ mod tests {
             retaken: 0,
             rounds: rounds.to_vec(),
         };
-        // One contender had bad luck in the first round; all were slow in the last.
+        // One contender was slow in the first round; all were slow in the last.
         let all = [of([5.0, 1.0, 1.5]), of([10.0, 10.0, 15.0]), of([2.0, 2.0, 3.0])];
         assert_eq!(round_factors(&all), [1.0, 1.0, 1.5]);
         assert_eq!(round_factors(&[]), [0.0; 0]);

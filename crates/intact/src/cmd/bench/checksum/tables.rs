@@ -1,5 +1,5 @@
-//! The result as a document: the thesis' tables and figures with this machine in them, Table 2 of the note, and how this
-//! program's kernels stand beside others.
+//! The result as a document: the thesis' tables and figures with this machine in them, Table 2 of the note, and this
+//! program's kernels next to others.
 
 use integrity::study::Paper;
 
@@ -13,12 +13,12 @@ use crate::cmd::bench::kit::document::{Block, Document, Table, Trust};
 use crate::cmd::bench::kit::source::{Origin, citation};
 use crate::output;
 
-/// What stands where there is no figure.
+/// Shown where there is no figure.
 const NONE: &str = "-";
 /// The group of the thesis' algorithms.
 const PAPERS: &str = "papers";
 
-/// The document. Everything: also one table for each algorithm, and what else the thesis' appendix has.
+/// The document. With everything: also one table for each algorithm, and the rest of the appendix of the thesis.
 pub fn document(report: &Report, extent: Extent) -> Document {
     let thesis = Thesis::read();
     let mut blocks = Vec::new();
@@ -96,7 +96,7 @@ fn table_6_1(blocks: &mut Vec<Block>, report: &Report, thesis: &Thesis) {
     blocks.push(Block::Table(table));
 }
 
-/// The title, and which kernel took the place of an algorithm that the machine cannot run.
+/// The title, and the kernel that replaced an algorithm that the machine cannot run.
 fn with_substitute(measurement: &Measurement) -> String {
     match &measurement.substitute {
         None => measurement.title.clone(),
@@ -133,10 +133,10 @@ fn findings(blocks: &mut Vec<Block>, report: &Report, thesis: &Thesis) {
     blocks.push(Block::Table(table));
 }
 
-/// How near to 1 a ratio is that says "alike".
+/// A ratio this near to 1 means "alike".
 const ALIKE: f64 = 0.05;
 
-/// Whether a ratio of the thesis is found again.
+/// Whether a ratio of the thesis is reproduced.
 fn verdict(there: f64, here: f64) -> &'static str {
     match (here - 1.0).abs() < ALIKE {
         true => "alike here",
@@ -181,7 +181,7 @@ fn thesis_chart(report: &Report, thesis: &Thesis, figure: &Figure) -> Chart {
     }
 }
 
-/// On another architecture a figure of the thesis is not measured again: its curves only stand beside ours.
+/// On another architecture a figure of the thesis cannot be reproduced: its curves are only shown next to ours.
 fn figure_title(figure: &Figure) -> String {
     let Figure { number, title, .. } = figure;
     match figure.bed.is_of_this_architecture() {
