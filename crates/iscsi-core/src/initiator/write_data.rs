@@ -262,6 +262,12 @@ mod tests {
                     builder.put(&plain[..before]);
                     builder.put_sectors(&data, sector, &mut tuples);
                     assert!(builder.written() == plain);
+                    let mut segment =
+                        WriteBuilder::new(BytesMut::zeroed(plain.len() + 100), run_bytes.and(Some(u32::MAX)));
+                    segment.put(&plain);
+                    let segment = segment.finish_segment();
+                    assert!(*segment.bytes == plain[..], "all of it, and nothing else");
+                    assert_eq!(segment.crc32c, run_bytes.map(|_| integrity::crc32c(&plain)));
                     let data = builder.finish();
                     assert_eq!(data.len(), plain.len());
                     let whole = data.part(0..plain.len()).make();

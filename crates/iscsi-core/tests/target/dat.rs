@@ -434,3 +434,23 @@ fn r2ts_that_nobody_answers_give_way() {
     );
     assert_eq!(peer.session().holdings().tasks, 0);
 }
+
+/// Without memory for unsolicited data the command ends with BUSY; with TASK SET FULL where others of the session will free some.
+// covers: SNS-06
+#[test]
+fn sns_06_unsolicited_data_without_memory_ends_its_command() {
+    let mut peer = Peer::logged_in("ImmediateData=Yes");
+    peer.session().set_early_bytes_max(0);
+    peer.play(
+        "I> ScsiCommand itt=1 F W edtl=8 data=8
+         T< ScsiResponse itt=1 status=0x08
+         I> ScsiCommand itt=2 F R edtl=8
+         D< Start itt=2
+         I> ScsiCommand itt=3 F W edtl=8 data=8
+         T< ScsiResponse itt=3 status=0x28
+         D> complete itt=2 data=8
+         T< DataIn itt=2 status=0x00
+         I> ScsiCommand itt=4 F W edtl=8 data=8
+         T< ScsiResponse itt=4 status=0x08",
+    );
+}

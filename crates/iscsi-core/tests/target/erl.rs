@@ -184,6 +184,25 @@ fn erl_04_recovery_is_bounded() {
     );
 }
 
+/// DefaultTime2Retain=0: nothing is retained, so there is nothing to reassign.
+// covers: ERL-05
+#[test]
+fn erl_05_without_time2retain_tasks_end_with_their_connection() {
+    let mut peer = Peer::with_connections(2, &format!("{LEVEL_2} DefaultTime2Retain=0"));
+    peer.play(
+        "I2> ScsiCommand itt=1 F R edtl=1000
+         D< Start itt=1
+         X2
+         D< Abandon itt=1
+         T< AsyncMessage event=ConnectionDrop parameters=2,2,0
+         D> gone itt=1
+         I> LogoutRequest I itt=9 reason=RemoveConnectionForRecovery cid=2
+         T< LogoutResponse itt=9 response=CidNotFound
+         I> TaskManagementRequest I itt=8 function=TaskReassign referenced_task_tag=1
+         T< TaskManagementResponse itt=8 response=TaskDoesNotExist",
+    );
+}
+
 /// Recovery of one task at level 2, from one connection to another, with a command in each state when its connection breaks.
 // covers: ERL-05, ERL-06, ERL-10, LGO-01
 #[test]

@@ -305,12 +305,14 @@ fn num_13_a_rejected_command_takes_no_number() {
     );
 }
 
-/// The data of a ping is copied: its answer may be long in leaving, and would pin the whole receive buffer.
+/// The data of a request that may wait is copied: it would pin the whole receive buffer.
 // covers: NUM-13
 #[test]
-fn num_13_no_answer_keeps_the_buffer_of_its_ping() {
+fn num_13_no_request_that_waits_keeps_its_receive_buffer() {
     let mut peer = Peer::logged_in("MaxRecvDataSegmentLength=65536");
-    for line in ["NopOut I itt=1", "NopOut itt=2 cmd_sn=1", "NopOut itt=3 cmd_sn=3"] {
+    for line in
+        ["NopOut I itt=1", "NopOut itt=2 cmd_sn=1", "NopOut itt=3 cmd_sn=3", "TextRequest itt=4 F cmd_sn=4"]
+    {
         let (pdu, _) = build(&Fields::parse(line), &mut peer);
         let buffer = Bytes::from(vec![7; 4096]);
         let rx =
