@@ -67,6 +67,17 @@ pub fn write(lba: u64, blocks: u32) -> Cdb {
     transfer(0x2a, 0x8a, lba, blocks)
 }
 
+/// Sets FUA in a READ or WRITE of 10, 16 or 32 bytes: its blocks go from or to the medium itself, not only a volatile cache (SBC-3
+/// 4.15).
+pub fn force_unit_access(mut cdb: Cdb) -> Cdb {
+    const FUA: u8 = 0x08;
+    let flags = if cdb.first() == Some(&0x7f) { 10 } else { 1 };
+    if let Some(byte) = cdb.get_mut(flags) {
+        *byte |= FUA;
+    }
+    cdb
+}
+
 /// VERIFY of `blocks` from `lba` on, by the device alone (BYTCHK 00b), in the form of [`read`].
 pub fn verify(lba: u64, blocks: u32) -> Cdb {
     transfer(0x2f, 0x8f, lba, blocks)
@@ -202,6 +213,14 @@ mod tests {
         assert_eq!(&write(u32::MAX.into(), 0xffff)[..], [0x2a, 0, 255, 255, 255, 255, 0, 255, 255, 0]);
         assert_eq!(read(1 << 32, 1)[0], 0x88);
         assert_eq!(&write(1, 0x10000)[..], [0x8a, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn fua_is_set_in_the_byte_with_the_flags() {
+        assert_eq!(&force_unit_access(write(5, 8))[..2], [0x2a, 8]);
+        assert_eq!(&force_unit_access(write(1 << 32, 8))[..2], [0x8a, 8]);
+        let long = force_unit_access(thirty_two(0x000b, 0x20, 5, (5, 0, 0), 8));
+        assert_eq!((long[1], long[10]), (0, 0x28));
     }
 
     #[test]

@@ -3,7 +3,10 @@
 //! What is measured is the time from handing a command to the session until its status, and data, have arrived. CPU seconds
 //! are those of this process, all threads, user and system, in the measured time.
 
+mod course;
+mod profile;
 mod report;
+mod slots;
 mod workload;
 
 use std::process::ExitCode;
@@ -13,7 +16,9 @@ use clap::ValueEnum;
 use initiator::{Disk, IscsiUrl, Session};
 use iscsi_core::params::DigestPolicy;
 
+use self::profile::{Profile, Settings};
 use self::report::Report;
+use self::slots::Unit;
 use self::workload::{Load, Plan};
 use crate::cmd::client::{ClientArgs, failed, parse_size, parse_time, refused};
 use crate::cmd::{FAILED, MISUSED, fail};
@@ -61,7 +66,8 @@ pub enum Digests {
 #[command(after_help = "Examples:\n  \
     intact bench iscsi://127.0.0.1/iqn.2026-01.io.intact:disk/0\n  \
     intact bench --rw write --overwrite --block 128k --depth 8 --pattern sequential --digests both \
-    iscsi://127.0.0.1/iqn.2026-01.io.intact:disk/0\n\n\
+    iscsi://127.0.0.1/iqn.2026-01.io.intact:disk/0\n  \
+    intact bench lun --profile oltp --overwrite --time 60s iscsi://127.0.0.1/iqn.2026-01.io.intact:disk/0\n\n\
     Writes destroy what is on the LUN; they need --overwrite.\n\
     --bs, --iodepth, --runtime and --rwmixread are taken as fio has them.\n\n\
     Exit codes: 0 measured; 1 it failed, or commands failed; 2 wrong usage.")]
@@ -94,6 +100,15 @@ pub struct Args {
     /// Use only so much of the LUN, from its beginning.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     region: Option<u64>,
+    /// Be a database instead of commands of one kind.
+    #[arg(long, value_enum, conflicts_with_all = ["block", "rw", "read_percent", "pattern", "sessions"])]
+    profile: Option<Profile>,
+    /// Beginning of the random numbers of --profile: the same seed sends the same commands.
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "profile")]
+    seed: u64,
+    /// Time between the checkpoints of --profile oltp.
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_time, requires = "profile")]
+    checkpoint: Duration,
     /// Which digests to ask for.
     #[arg(long, value_enum, default_value = "url")]
     digests: Digests,
@@ -112,16 +127,29 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: Args) -> ExitCode {
-    match bench(&args) {
-        Ok(reports) => report::print(&reports, args.json),
-        Err(code) => code,
+    let url = match check(&args) {
+        Ok(url) => url,
+        Err(code) => return code,
+    };
+    match args.profile {
+        Some(profile) => {
+            match each(&args, &url, |disks| profile::run(&settings(&args, profile, &disks[0]), &disks[0])) {
+                Ok(reports) => profile::print(&reports, args.json),
+                Err(code) => code,
+            }
+        }
+        None => match each(&args, &url, |disks| run_once(&args, disks)) {
+            Ok(reports) => report::print(&reports, args.json),
+            Err(code) => code,
+        },
     }
 }
 
-fn bench(args: &Args) -> Result<Vec<Report>, ExitCode> {
+/// Checks what can be checked without a LUN.
+fn check(args: &Args) -> Result<IscsiUrl, ExitCode> {
     let url = args.url.as_ref().ok_or_else(|| fail(MISUSED, "bench needs the URL of a LUN"))?;
     let url = args.client.url(url)?;
-    if args.rw != Direction::Read {
+    if args.profile.map_or(args.rw != Direction::Read, Profile::writes) {
         if !args.overwrite {
             return Err(fail(
                 MISUSED,
@@ -136,34 +164,46 @@ fn bench(args: &Args) -> Result<Vec<Report>, ExitCode> {
     if args.block == 0 || args.block.saturating_mul(args.depth.into()) > MAX_UNDER_WAY_BYTES {
         return Err(fail(MISUSED, "block size times depth is at least 1 and at most 4 GiB"));
     }
+    Ok(url)
+}
+
+/// Runs `once` with each of the digests that are wanted, over sessions of its own.
+fn each<R>(
+    args: &Args,
+    url: &IscsiUrl,
+    once: impl Fn(&[Disk]) -> Result<R, ExitCode>,
+) -> Result<Vec<R>, ExitCode> {
     let policies: &[Option<DigestPolicy>] = match args.digests {
         Digests::Url => &[None],
         Digests::Off => &[Some(DigestPolicy::Off)],
         Digests::On => &[Some(DigestPolicy::Required)],
         Digests::Both => &[Some(DigestPolicy::Off), Some(DigestPolicy::Required)],
     };
-    policies.iter().map(|policy| run_once(args, &url, *policy)).collect()
+    policies.iter().map(|policy| once(&connect(args, url, *policy)?)).collect()
 }
 
-fn run_once(args: &Args, url: &IscsiUrl, policy: Option<DigestPolicy>) -> Result<Report, ExitCode> {
+fn connect(args: &Args, url: &IscsiUrl, policy: Option<DigestPolicy>) -> Result<Vec<Disk>, ExitCode> {
     let mut url = url.clone();
     if let Some(policy) = policy {
         url.set_digests(policy);
     }
     let options = args.client.options(&url)?;
     let (_, lun) = url.unit().map_err(|error| fail(MISUSED, error))?;
-    let mut disks = Vec::new();
-    for _ in 0..args.sessions {
+    let open = |_| {
         let session = Session::connect(options.clone()).map_err(|error| refused(&error))?;
-        disks.push(Disk::open(&session, lun).map_err(|error| failed(&error))?);
-    }
+        Disk::open(&session, lun).map_err(|error| failed(&error))
+    };
+    (0..args.sessions).map(open).collect()
+}
+
+fn run_once(args: &Args, disks: &[Disk]) -> Result<Report, ExitCode> {
     let plan = plan(args, &disks[0])?;
     let loads: Vec<Option<Load>> = std::thread::scope(|scope| {
         let threads: Vec<_> = disks
             .iter()
             .enumerate()
             .map(|(n, disk)| {
-                let load = Load::new(plan.clone(), lun, n as u64);
+                let load = Load::new(plan.clone(), n as u64);
                 scope.spawn(move || disk.session().run(load))
             })
             .collect();
@@ -171,7 +211,21 @@ fn run_once(args: &Args, url: &IscsiUrl, policy: Option<DigestPolicy>) -> Result
     });
     let loads: Option<Vec<Load>> = loads.into_iter().collect();
     let loads = loads.ok_or_else(|| fail(FAILED, "a session ended in the middle"))?;
-    Report::new(&plan, &disks, loads).map_err(|error| fail(FAILED, error))
+    Report::new(&plan, disks, loads).map_err(|error| fail(FAILED, error))
+}
+
+fn settings(args: &Args, profile: Profile, disk: &Disk) -> Settings {
+    Settings {
+        profile,
+        region_bytes: args.region.unwrap_or(u64::MAX).min(disk.capacity().bytes()),
+        sector_bytes: disk.capacity().block_bytes.into(),
+        depth: args.depth as usize,
+        seed: args.seed,
+        checkpoint: args.checkpoint,
+        warmup: args.warmup,
+        time: args.time,
+        unit: Unit::new(disk, args.client.timeout),
+    }
 }
 
 fn plan(args: &Args, disk: &Disk) -> Result<Plan, ExitCode> {
@@ -208,8 +262,6 @@ fn plan(args: &Args, disk: &Disk) -> Result<Plan, ExitCode> {
         pattern: args.pattern,
         warmup: args.warmup,
         time: args.time,
-        timeout: args.client.timeout,
-        protection: disk.protection().cloned(),
-        digest: disk.digest_runs().is_some(),
+        unit: Unit::new(disk, args.client.timeout),
     })
 }

@@ -22,6 +22,21 @@ pub struct Latency {
     pub max: f64,
 }
 
+impl Latency {
+    /// From a histogram of nanoseconds.
+    pub fn of(latency: &Histogram<u64>) -> Self {
+        let us = |ns: f64| ns / 1000.0;
+        let at = |quantile| us(latency.value_at_quantile(quantile) as f64);
+        Self {
+            mean: us(latency.mean()),
+            p50: at(0.5),
+            p99: at(0.99),
+            p999: at(0.999),
+            max: us(latency.max() as f64),
+        }
+    }
+}
+
 /// One run.
 #[derive(Debug, Serialize)]
 pub struct Report {
@@ -66,23 +81,22 @@ impl Report {
             latency.add(&load.latency).map_err(|error| error.to_string())?;
             reads += load.reads;
             writes += load.writes;
-            errors += load.errors;
-            first_error = first_error.or(load.first_error);
+            errors += load.course.errors;
+            first_error = first_error.or(load.course.first_error);
             // All sessions are of one process: each saw the CPU time of all.
-            elapsed = elapsed.max(load.elapsed);
-            cpu = cpu.max(load.cpu);
+            elapsed = elapsed.max(load.course.elapsed);
+            cpu = cpu.max(load.course.cpu);
         }
         let infos: Vec<_> = disks.iter().filter_map(|disk| disk.session().info()).collect();
         let ios = (reads + writes) as f64;
         let seconds = elapsed.as_secs_f64();
         let bytes = ios * plan.block_bytes as f64;
         let per = |total: f64, n: f64| if n > 0.0 { total / n } else { 0.0 };
-        let us = |ns: f64| ns / 1000.0;
         let digests = disks[0].session().opening().params.digests;
         Ok(Self {
             header_digest: digests.header,
             data_digest: digests.data,
-            protection: plan.protection.is_some(),
+            protection: plan.unit.is_protected(),
             rw: plan.direction,
             read_percent: plan.read_percent,
             pattern: plan.pattern,
@@ -95,13 +109,7 @@ impl Report {
             writes,
             iops: per(ios, seconds),
             mb_per_s: per(bytes / 1e6, seconds),
-            latency_us: Latency {
-                mean: us(latency.mean()),
-                p50: us(latency.value_at_quantile(0.5) as f64),
-                p99: us(latency.value_at_quantile(0.99) as f64),
-                p999: us(latency.value_at_quantile(0.999) as f64),
-                max: us(latency.max() as f64),
-            },
+            latency_us: Latency::of(&latency),
             cpu_seconds: cpu.as_secs_f64(),
             cpu_seconds_per_gb: per(cpu.as_secs_f64(), bytes / 1e9),
             cpu_seconds_per_100k_ios: per(cpu.as_secs_f64(), ios / 1e5),
@@ -120,14 +128,19 @@ impl Report {
     }
 
     fn title(&self) -> String {
-        let digests = match (self.header_digest, self.data_digest) {
-            (false, false) => "DIGESTS OFF",
-            (true, true) => "DIGESTS ON",
-            (true, false) => "HEADER DIGEST",
-            (false, true) => "DATA DIGEST",
-        };
-        format!("{digests}{}", if self.protection { ", PI" } else { "" })
+        title(self.header_digest, self.data_digest, self.protection)
     }
+}
+
+/// The head of the column of a run.
+pub fn title(header_digest: bool, data_digest: bool, protection: bool) -> String {
+    let digests = match (header_digest, data_digest) {
+        (false, false) => "DIGESTS OFF",
+        (true, true) => "DIGESTS ON",
+        (true, false) => "HEADER DIGEST",
+        (false, true) => "DATA DIGEST",
+    };
+    format!("{digests}{}", if protection { ", PI" } else { "" })
 }
 
 /// Prints all runs side by side; commands that failed make it a failure.
