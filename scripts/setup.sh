@@ -2,7 +2,8 @@
 # setup.sh build: makes the machine ready to build Intact: a C compiler, which Rust links with.
 # setup.sh test:  also ready for `cargo xtask check`: the foreign programs that the tests meet (Debian packages),
 #                 the Linux guest's image, and the fuzzer.
-# setup.sh rtl:   the tools of rtl/ (simulator, synthesis, placement) from PyPI, by hash, into target/rtl-tools; nothing else.
+# setup.sh rtl:   the tools of rtl/ (simulator, synthesis, placement) from PyPI, by hash, into target/rtl-tools; g++ and
+#                 python3-venv by apt-get where they are missing; nothing else.
 # It installs by apt-get, as root or by passwordless sudo. Where it may not, or cannot, it says what to install and what
 # is left out. On CI (CI=true) nothing may be left out: then it fails.
 set -uo pipefail
@@ -190,12 +191,17 @@ rust_tools() {
     leave_out_for_want_of fuzzing "cargo install cargo-fuzz --locked"
 }
 
+# Debian's Python has venv without ensurepip, which is in python3-venv.
+have_venv() { python3 -c 'import ensurepip, venv' 2>/dev/null; }
+
 # The tools of rtl/, in an environment of their own; again only when the list of tools has changed.
 rtl_tools() {
   local folder=target/rtl-tools list=rtl/requirements.txt
-  have c++ || { say "the models of rtl/ need a C++ compiler; as root: apt-get install g++"; return 1; }
+  have c++ || { may_install && install g++ && have c++; } ||
+    { say "the models of rtl/ need a C++ compiler; as root: apt-get install g++"; return 1; }
   cmp -s $list $folder/installed.txt && return
-  have python3 || { say "the tools of rtl/ need Python 3; as root: apt-get install python3 python3-venv"; return 1; }
+  have_venv || { may_install && install python3 python3-venv && have_venv; } ||
+    { say "the tools of rtl/ need Python 3 with venv; as root: apt-get install python3 python3-venv"; return 1; }
   say "installing the tools of rtl/ into $folder"
   rm -rf $folder
   python3 -m venv $folder &&
