@@ -2,7 +2,7 @@
 //!
 //! The file is JSON: a version, the copy, and a CRC32C of the copy as it is written here. Everything below `copied_bytes` was
 //! flushed at the destination before the file said so, and the file is replaced as a whole
-//! ([`side_file`](blockstore::side_file)). So what it says holds after a loss of power at any moment. What is beyond may be at the
+//! ([`side_file`]). So what it says holds after a loss of power at any moment. What is beyond may be at the
 //! destination or not; it is copied again.
 
 use std::path::{Path, PathBuf};
