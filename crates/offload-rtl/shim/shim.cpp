@@ -7,6 +7,8 @@
 #include "Vcrc_wide_crc32c.h"
 #include "Vcrc_wide_koopman.h"
 #include "Vcredit_link.h"
+#include "Vrx_checked512.h"
+#include "Vrx_checked64.h"
 #include "Vrx_packet512.h"
 #include "Vrx_packet64.h"
 #include "Vtask_table.h"
@@ -208,3 +210,6 @@ template <class Model> static void rx_packet_cycle(void *pointer, const RxPacket
   }
 RX_PACKET(rx_packet64)
 RX_PACKET(rx_packet512)
+// Its ports are those of the packet controller.
+RX_PACKET(rx_checked64)
+RX_PACKET(rx_checked512)

@@ -145,6 +145,8 @@ model!(WIDE_KOOPMAN, CrcWideIn, CrcOut, crc_wide_koopman_new, crc_wide_koopman_f
 model!(CREDIT, CreditIn, CreditOut, credit_link_new, credit_link_free, credit_link_cycle);
 model!(RX64, RxPacketIn, RxPacketOut, rx_packet64_new, rx_packet64_free, rx_packet64_cycle);
 model!(RX512, RxPacketIn, RxPacketOut, rx_packet512_new, rx_packet512_free, rx_packet512_cycle);
+model!(CHECKED64, RxPacketIn, RxPacketOut, rx_checked64_new, rx_checked64_free, rx_checked64_cycle);
+model!(CHECKED512, RxPacketIn, RxPacketOut, rx_checked512_new, rx_checked512_free, rx_checked512_cycle);
 model!(TASK_TABLE, TaskTableIn, TaskTableOut, task_table_new, task_table_free, task_table_cycle);
 
 /// A model in some state. It stays in its thread: the pointer makes it neither `Send` nor `Sync`.

@@ -1,6 +1,6 @@
 //! The packet controller of the receive module.
 
-use crate::ffi::{Model, RX64, RX512, RxPacketIn, RxPacketOut};
+use crate::ffi::{CHECKED64, CHECKED512, Functions, Model, RX64, RX512, RxPacketIn, RxPacketOut};
 
 /// The width of a beat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,7 +73,7 @@ pub struct RxCycle {
     pub failed: u32,
 }
 
-/// `rx_packet` for one width.
+/// `rx_packet` for one width, or `rx_checked`.
 pub struct RxPacket {
     model: Model<RxPacketIn, RxPacketOut>,
     idle: RxPacketIn,
@@ -89,6 +89,20 @@ impl RxPacket {
             Width::Bits64 => RX64,
             Width::Bits512 => RX512,
         };
+        Self::reset(functions, width, seed)
+    }
+
+    /// The same with the Rx buffer behind it: 4 KiB at 64 bit, 64 KiB at 512 bit. A segment comes only when
+    /// the verdict about its PDU is known, and `RxCycle::verdict` is there in the last cycle of a PDU. `max_data` is at most the buffer.
+    pub fn with_buffer(width: Width, seed: u16) -> Self {
+        let functions = match width {
+            Width::Bits64 => CHECKED64,
+            Width::Bits512 => CHECKED512,
+        };
+        Self::reset(functions, width, seed)
+    }
+
+    fn reset(functions: Functions<RxPacketIn, RxPacketOut>, width: Width, seed: u16) -> Self {
         let mut model = Model::new(functions, seed);
         let reset = RxPacketIn { rst: 1, ..RxPacketIn::default() };
         let ignored = (0..3).map(|_| model.cycle(&reset).failed).last().unwrap_or(0);

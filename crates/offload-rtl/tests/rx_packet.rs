@@ -1,4 +1,4 @@
-//! The packet controller against an independent parser of the same stream, with digests from `integrity`.
+//! The packet controller, alone and with the Rx buffer, against an independent parser of the same stream, with digests from `integrity`.
 #![forbid(unsafe_code)]
 
 use offload_rtl::{RxPacket, RxSettings, Segment, Verdict, Width};
@@ -60,6 +60,12 @@ fn random_data_bytes(random: &mut fastrand::Rng) -> u32 {
 }
 
 impl Stream {
+    /// PDUs up to and with the one that stops the connection.
+    fn until_stop(&self) -> usize {
+        let stops = |pdu: &Pdu| matches!(pdu.verdict, Verdict::HeaderDigest | Verdict::TooLong);
+        self.pdus.iter().position(stops).map_or(self.pdus.len(), |at| at + 1)
+    }
+
     fn new() -> Self {
         Self { bytes: Vec::new(), pdus: Vec::new() }
     }
@@ -170,6 +176,25 @@ fn compare(run: &Run, stream: &Stream) {
     }
 }
 
+/// Up to 60 PDUs, some with faults, with at most `max_data` bytes of data each.
+fn random_stream(settings: RxSettings, random: &mut fastrand::Rng) -> Stream {
+    let mut stream = Stream::new();
+    for _ in 0..random.usize(1..=60) {
+        let ahs_words = if random.u8(..8) == 0 { random.u8(1..=255) } else { 0 };
+        let data_bytes = random_data_bytes(random).min(settings.max_data);
+        let fault = match random.u8(..60) {
+            0 if settings.header_digest => Verdict::HeaderDigest,
+            1 => Verdict::TooLong,
+            2..6 if settings.data_digest && data_bytes > 0 => Verdict::DataDigest,
+            _ => Verdict::Good,
+        };
+        let data_bytes =
+            if fault == Verdict::TooLong { settings.max_data + random.u32(1..9) } else { data_bytes };
+        stream.push(settings, ahs_words, data_bytes, fault, random);
+    }
+    stream
+}
+
 /// Streams with random lengths, faults, cuts and pauses. Returns the number of PDUs that were compared.
 fn campaign(width: Width, pdus: usize, seed: u64) -> usize {
     let mut random = fastrand::Rng::with_seed(seed);
@@ -179,26 +204,12 @@ fn campaign(width: Width, pdus: usize, seed: u64) -> usize {
         let settings = settings(random.u8(..4) > 0, random.u8(..4) > 0);
         let pace =
             Pace { gaps: [0, 40][random.usize(..2)], busy: [0, 40][random.usize(..2)], cut: random.bool() };
-        let mut stream = Stream::new();
-        let length = random.usize(1..=60);
-        for _ in 0..length {
-            let ahs_words = if random.u8(..8) == 0 { random.u8(1..=255) } else { 0 };
-            let data_bytes = random_data_bytes(&mut random);
-            let fault = match random.u8(..60) {
-                0 if settings.header_digest => Verdict::HeaderDigest,
-                1 => Verdict::TooLong,
-                2..6 if settings.data_digest && data_bytes > 0 => Verdict::DataDigest,
-                _ => Verdict::Good,
-            };
-            let data_bytes = if fault == Verdict::TooLong { MAX_DATA + random.u32(1..9) } else { data_bytes };
-            stream.push(settings, ahs_words, data_bytes, fault, &mut random);
-        }
+        let stream = random_stream(settings, &mut random);
+        let length = stream.pdus.len();
         rx.restart(settings, START);
         let run = run(&mut rx, &stream.bytes, length, pace, &mut random);
         compare(&run, &stream);
-        let stops = |pdu: &Pdu| matches!(pdu.verdict, Verdict::HeaderDigest | Verdict::TooLong);
-        let expected = stream.pdus.iter().position(stops).map_or(length, |at| at + 1);
-        assert_eq!(run.pdus.len(), expected);
+        assert_eq!(run.pdus.len(), stream.until_stop());
         compared += run.pdus.len();
     }
     compared
@@ -300,6 +311,135 @@ fn beats_per_cycle_are_above_the_bar() {
             "{width:?}: Data-In of {data_bytes} bytes: {beats} beats in {} cycles, {rate:.3}",
             run.cycles
         );
+        assert!(rate >= bar, "{width:?}, {data_bytes} bytes: {rate:.3} is below {bar}");
+    }
+}
+
+/// Sends a stream through the controller and the buffer. What comes out is compared at once: only whole, checked PDUs in order. Returns
+/// the cycles to the last of them.
+fn run_buffered(rx: &mut RxPacket, stream: &Stream, pace: Pace, random: &mut fastrand::Rng) -> usize {
+    let width = rx.width().bytes();
+    let (mut sent, mut next, mut done, mut cycles) = (0, None, 0, 0);
+    let (mut header, mut data) = (Vec::new(), Vec::new());
+    let limit = 1000 + 20 * stream.bytes.len();
+    while done < stream.until_stop() {
+        assert!(cycles < limit, "{done} PDUs in {limit} cycles");
+        let most = width.min(stream.bytes.len() - sent);
+        let count =
+            *next.get_or_insert_with(|| if pace.cut && most > 0 { random.usize(1..=most) } else { most });
+        let offered = (count > 0 && random.u8(..100) >= pace.gaps).then(|| &stream.bytes[sent..sent + count]);
+        let said = rx.cycle(offered, random.u8(..), random.u8(..100) >= pace.busy);
+        cycles += 1;
+        assert_eq!(said.failed, 0, "an assert of the circuit has failed");
+        assert!(!said.stopped, "stopped without a verdict");
+        if said.accepted {
+            sent += count;
+            next = None;
+        }
+        if let Some(segment) = &said.segment {
+            let part: &mut Vec<u8> = if segment.is_data { &mut data } else { &mut header };
+            part.extend(&segment.bytes);
+        }
+        let Some((verdict, position)) = said.verdict else { continue };
+        let pdu = &stream.pdus[done];
+        assert_eq!((verdict, position), (pdu.verdict, pdu.position));
+        let held_back: &[u8] = &[];
+        let expected_header = if verdict == Verdict::HeaderDigest { held_back } else { &pdu.header };
+        let expected_data = if verdict == Verdict::Good { &pdu.data } else { held_back };
+        assert_eq!(std::mem::take(&mut header), expected_header, "header at {position:#x}");
+        assert_eq!(std::mem::take(&mut data), expected_data, "data at {position:#x}");
+        done += 1;
+    }
+    cycles
+}
+
+/// What the buffer of `RxPacket::with_buffer` holds, in bytes of data; PDUs of the tests are not longer than `MAX_DATA`.
+fn buffer_bytes(width: Width) -> u32 {
+    if width == Width::Bits64 { 4096 } else { MAX_DATA }
+}
+
+fn buffered_campaign(width: Width, pdus: usize, seed: u64) -> usize {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut rx = RxPacket::with_buffer(width, seed as u16);
+    let mut compared = 0;
+    while compared < pdus {
+        let settings = RxSettings {
+            header_digest: random.u8(..4) > 0,
+            data_digest: random.u8(..4) > 0,
+            max_data: buffer_bytes(width),
+        };
+        let pace = Pace {
+            gaps: [0, 40][random.usize(..2)],
+            busy: [0, 40, 90][random.usize(..3)],
+            cut: random.bool(),
+        };
+        let stream = random_stream(settings, &mut random);
+        rx.restart(settings, START);
+        run_buffered(&mut rx, &stream, pace, &mut random);
+        compared += stream.until_stop();
+        let stops = stream.pdus[stream.until_stop() - 1].verdict;
+        for _ in 0..if matches!(stops, Verdict::HeaderDigest | Verdict::TooLong) { 50 } else { 0 } {
+            let said = rx.cycle(None, 0, true);
+            assert_eq!(
+                (said.segment, said.verdict, said.stopped),
+                (None, None, true),
+                "nothing follows a stop"
+            );
+        }
+    }
+    compared
+}
+
+#[test]
+fn nothing_leaves_the_buffer_before_its_digest_was_compared() {
+    let narrow = buffered_campaign(Width::Bits64, 3000, 8);
+    let wide = buffered_campaign(Width::Bits512, 3000, 9);
+    println!("{narrow} PDUs at 64 bit, {wide} at 512 bit");
+}
+
+/// The same, longer.
+#[test]
+#[ignore = "minutes"]
+fn a_hundred_thousand_pdus_through_each_buffer() {
+    let narrow = buffered_campaign(Width::Bits64, 100_000, 10);
+    let wide = buffered_campaign(Width::Bits512, 100_000, 11);
+    println!("{narrow} PDUs at 64 bit, {wide} at 512 bit");
+}
+
+/// The longest PDU that a buffer holds, with the longest header, does not wait for itself.
+#[test]
+fn the_longest_pdu_fits_into_the_buffer() {
+    let mut random = fastrand::Rng::with_seed(12);
+    for (width, max_data) in [(Width::Bits64, 4096), (Width::Bits512, 65536)] {
+        let settings = RxSettings { header_digest: true, data_digest: true, max_data };
+        let mut stream = Stream::new();
+        for _ in 0..3 {
+            stream.push(settings, 255, max_data, Verdict::Good, &mut random);
+        }
+        let mut rx = RxPacket::with_buffer(width, 12);
+        rx.restart(settings, START);
+        run_buffered(&mut rx, &stream, FULL, &mut random);
+    }
+}
+
+/// As without the buffer, up to the last beat that leaves it. The buffer of 4 KiB does not take 8 KiB.
+#[test]
+fn beats_per_cycle_through_the_buffer_are_above_the_bar() {
+    let mut random = fastrand::Rng::with_seed(13);
+    for (width, data_bytes, bar) in
+        [(Width::Bits512, 8192, 0.97), (Width::Bits512, 512, 0.85), (Width::Bits64, 512, 0.85)]
+    {
+        let settings = RxSettings { header_digest: true, data_digest: true, max_data: buffer_bytes(width) };
+        let mut stream = Stream::new();
+        for _ in 0..200 {
+            stream.push(settings, 0, data_bytes, Verdict::Good, &mut random);
+        }
+        let mut rx = RxPacket::with_buffer(width, 13);
+        rx.restart(settings, START);
+        (0..200).for_each(|_| assert_eq!(rx.cycle(None, 0, true).failed, 0));
+        let cycles = run_buffered(&mut rx, &stream, FULL, &mut random);
+        let rate = stream.bytes.len() as f64 / width.bytes() as f64 / cycles as f64;
+        println!("{width:?} with buffer: Data-In of {data_bytes} bytes: {rate:.3}");
         assert!(rate >= bar, "{width:?}, {data_bytes} bytes: {rate:.3} is below {bar}");
     }
 }

@@ -1,0 +1,148 @@
+// The Rx buffer controller: holds the segments of the packet controller back until the verdict about their PDU.
+//
+//   segments --> [ beats: a ring in RAM ] --> [ next beat ] --+--> good: header segments, data; bad data digest: header only
+//   verdicts --> [ queue, one for each PDU ] -----------------+
+//
+// What leaves has been compared: no byte of a data segment with a bad digest, and none of a PDU with a bad header digest, comes out.
+// There is room for one PDU with `BufferBytes` of data and the longest header, so a PDU within the bound never waits for itself.
+`default_nettype none
+module rx_buffer #(
+    // Bytes of a beat: 64 or 8.
+    parameter int unsigned Bytes = 64,
+    // Largest data segment: 4096 or 65536.
+    parameter int unsigned BufferBytes = 65536,
+    // PDUs that are in the buffer, at most.
+    parameter int unsigned Pdus = 64
+) (
+    input  wire                      clk,
+    input  wire                      rst,
+    // Everything in the buffer is dropped. After a stop has come out nothing that counts is left, so nothing is lost then.
+    input  wire                      restart_i,
+    // From the packet controller.
+    input  wire                      seg_valid_i,
+    output logic                     seg_ready_o,
+    input  wire                      seg_is_data_i,
+    input  wire                      seg_first_i,
+    input  wire                      seg_last_i,
+    input  wire  [$clog2(Bytes)-2:0] seg_words_i,
+    input  wire  [  8*Bytes-1:0]     seg_data_i,
+    input  wire                      verdict_valid_i,
+    input  wire  [              1:0] verdict_i,
+    input  wire  [             63:0] verdict_position_i,
+    // A beat with the verdict and the position of its PDU. A bad header digest is one beat without words.
+    output logic                     valid_o,
+    input  wire                      ready_i,
+    output logic                     is_data_o,
+    output logic                     first_o,
+    output logic                     last_o,
+    // Nothing more of this PDU comes.
+    output logic                     pdu_last_o,
+    output logic [$clog2(Bytes)-2:0] words_o,
+    output logic [  8*Bytes-1:0]     data_o,
+    output logic [              1:0] verdict_o,
+    output logic [             63:0] position_o,
+    // A verdict that stops has left; nothing more comes before a restart.
+    output logic                     stopped_o
+);
+  // BHS and the longest AHS: 48 + 1020 bytes.
+  localparam int unsigned Beats = BufferBytes / Bytes + (1068 + Bytes - 1) / Bytes;
+  localparam int unsigned At = $clog2(Beats);
+  localparam int unsigned Count = $clog2(Beats + 1);
+  localparam int unsigned PduCount = $clog2(Pdus + 1);
+  localparam logic [At-1:0] LastBeat = At'(Beats - 1);
+  localparam logic [1:0] BAD_HEADER = 2'd1, TOO_LONG = 2'd2, BAD_DATA = 2'd3;
+  typedef struct packed {
+    logic is_data;
+    logic first;
+    logic last;
+    logic pdu_last;
+    logic [$clog2(Bytes)-2:0] words;
+    logic [8*Bytes-1:0] data;
+  } beat_t;
+
+  wire clear = rst || restart_i;
+  logic [$bits(beat_t)-1:0] ring[Beats];
+  logic [At-1:0] head, tail;
+  logic [Count-1:0] beats;
+  logic [PduCount-1:0] pdus;
+  beat_t next;
+  logic next_valid;
+
+  // In: whether data follows is in the first beat of the header.
+  wire begins = seg_valid_i && seg_first_i && !seg_is_data_i;
+  wire has_data_now = {seg_data_i[47:40], seg_data_i[55:48], seg_data_i[63:56]} != '0;
+  logic has_data_kept;
+  wire has_data = begins ? has_data_now : has_data_kept;
+  beat_t in;
+  assign in.is_data = seg_is_data_i;
+  assign in.first = seg_first_i;
+  assign in.last = seg_last_i;
+  assign in.pdu_last = seg_last_i && (seg_is_data_i || !has_data);
+  assign in.words = seg_words_i;
+  assign in.data = seg_data_i;
+  wire may_begin = pdus != PduCount'(Pdus) || !seg_first_i || seg_is_data_i;
+  assign seg_ready_o = beats != Count'(Beats) && may_begin;
+
+  // Out: the beat at the front waits for the verdict.
+  logic known, pop, unused_credit;
+  wire bad_header = known && verdict_o == BAD_HEADER;
+  wire drop = known && verdict_o == BAD_DATA && next.is_data && next_valid && !stopped_o;
+  assign valid_o = !clear && !stopped_o && known && (bad_header || (next_valid && !drop));
+  wire taken = valid_o && ready_i;
+  wire leaves = drop || (taken && !bad_header);
+  wire stops = taken && (bad_header || (verdict_o == TOO_LONG && next.last));
+  assign pop = stops || (leaves && next.pdu_last);
+  assign is_data_o = next.is_data && !bad_header;
+  assign first_o = next.first || bad_header;
+  assign last_o = next.last || bad_header;
+  assign pdu_last_o = bad_header || next.pdu_last || (next.last && (verdict_o == TOO_LONG || verdict_o == BAD_DATA));
+  assign words_o = bad_header ? '0 : next.words;
+  assign data_o = next.data;
+  wire fetch = beats != '0 && (!next_valid || leaves);
+
+  always_ff @(posedge clk) begin
+    if (seg_valid_i) ring[tail] <= in;
+    if (fetch) next <= ring[head];
+    if (begins) has_data_kept <= has_data_now;
+    if (clear) begin
+      head <= '0;
+      tail <= '0;
+      beats <= '0;
+      pdus <= '0;
+      next_valid <= 1'b0;
+      stopped_o <= rst;
+    end else begin
+      if (seg_valid_i) tail <= tail == LastBeat ? '0 : tail + 1'b1;
+      if (fetch) head <= head == LastBeat ? '0 : head + 1'b1;
+      beats <= beats + Count'(seg_valid_i) - Count'(fetch);
+      pdus <= pdus + PduCount'(begins) - PduCount'(pop);
+      next_valid <= fetch || (next_valid && !leaves);
+      if (stops) stopped_o <= 1'b1;
+    end
+  end
+  credit_fifo #(
+      .Width(66),
+      .Depth(Pdus)
+  ) verdicts (
+      .clk,
+      .rst(clear),
+      .push_i(verdict_valid_i && !clear),
+      .data_i({verdict_i, verdict_position_i}),
+      .credit_o(unused_credit),
+      .valid_o(known),
+      .data_o({verdict_o, position_o}),
+      .pop_i(pop)
+  );
+`ifndef SYNTHESIS
+  always_ff @(posedge clk) begin
+    if (!clear) begin
+      assert (!seg_valid_i || beats != Count'(Beats))
+      else $error("rx_buffer: a beat without room");
+      assert (!(valid_o && is_data_o && verdict_o != 2'd0))
+      else $error("rx_buffer: data leaves whose PDU is not good");
+      assert (32'(tail) == (32'(head) + 32'(beats)) % Beats);
+    end
+  end
+`endif
+endmodule
+`default_nettype wire
