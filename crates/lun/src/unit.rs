@@ -218,3 +218,24 @@ impl Unit {
         self.offload || self.store.records().is_some()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use blockstore::RamStore;
+
+    use super::*;
+    use crate::testing::unit_on;
+
+    #[test]
+    fn an_error_of_the_store_names_the_block() {
+        for block_bytes in [512, 4096] {
+            let unit = unit_on(Arc::new(RamStore::new(1 << 20, block_bytes).unwrap()));
+            let (offset, lba) = (81_920, Some(81_920 / u64::from(block_bytes)));
+            let read = unit.medium_error(&StoreError::MediumRead { offset });
+            assert_eq!(read, MediumError::Read { lba });
+            let write = unit.medium_error(&StoreError::MediumWrite { offset });
+            assert_eq!(write, MediumError::Write { lba });
+            assert_eq!(unit.medium_error(&StoreError::NoSpace), MediumError::NoSpace);
+        }
+    }
+}

@@ -307,6 +307,22 @@ fn a_reset_supersedes_what_is_pending_and_the_rest_keep_their_order() {
     disk.run_as(&fresh, &[0; 6], &[]).good();
 }
 
+/// The answer to QUERY ASYNCHRONOUS EVENT (SAM-5 7.10): the depth of the queue, the sense key, the first condition.
+#[test]
+fn what_is_pending_is_reported_without_being_cleared() {
+    let mut disk = Disk::new();
+    let (id, all) = (disk.nexus.id, UaScope::All);
+    assert_eq!(disk.lu.pending_unit_attention(id), None);
+    disk.lu.unit_attention(all, Asc::CAPACITY_DATA_CHANGED);
+    assert_eq!(disk.lu.pending_unit_attention(id), Some([0x16, 0x2a, 0x09]));
+    disk.lu.unit_attention(all, Asc::MODE_PARAMETERS_CHANGED);
+    assert_eq!(disk.lu.pending_unit_attention(id), Some([0x26, 0x2a, 0x09]), "more than one");
+    disk.run(&[0; 6]).fails(6, 0x2a, 9);
+    assert_eq!(disk.lu.pending_unit_attention(id), Some([0x16, 0x2a, 0x01]));
+    disk.run(&[0; 6]).fails(6, 0x2a, 1);
+    assert_eq!(disk.lu.pending_unit_attention(id), None);
+}
+
 #[test]
 fn ua_02_inquiry_report_luns_and_request_sense_go_on() {
     let mut disk = Disk::new();

@@ -29,6 +29,13 @@ pub struct TaskId {
     generation: u32,
 }
 
+impl TaskId {
+    /// An identifier by its parts. Those of a session's commands come from the session alone.
+    pub const fn new(index: u32, generation: u32) -> Self {
+        Self { index, generation }
+    }
+}
+
 /// Received write data, in the order of its bytes and without gaps. Long pieces share the receive buffers.
 pub type DataOutPieces = SmallVec<[Bytes; 2]>;
 

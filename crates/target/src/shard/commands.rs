@@ -2,7 +2,6 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use engine::Platform;
@@ -17,6 +16,7 @@ use smallvec::SmallVec;
 use super::Shard;
 use super::room::too_long;
 use super::sessions::SessionEntry;
+use super::task_set::Abandoned;
 use super::work::{store_failure, work, work_now};
 use crate::device::Device;
 use crate::observe::Op;
@@ -72,13 +72,20 @@ impl Running {
 impl<P: Platform> Shard<P> {
     /// Passes a command to the device server, once it is its turn and there is room.
     pub(super) fn start(&mut self, entry: &mut SessionEntry, command: Command) {
-        if !self.waits_for_turn(entry, &command) {
+        if let Some(command) = entry.tasks.admit(command) {
             self.begin_when_there_is_room(entry, command);
         }
     }
 
-    /// Starts a command whose turn has come, if there is room for it; otherwise defers it.
-    pub(super) fn begin_when_there_is_room(&mut self, entry: &mut SessionEntry, command: Command) {
+    /// Starts one of the commands whose turn has come; false when there is none.
+    pub(super) fn begin_next_in_turn(&mut self, entry: &mut SessionEntry) -> bool {
+        let Some(command) = entry.tasks.take_next_in_turn() else { return false };
+        self.begin_when_there_is_room(entry, command);
+        true
+    }
+
+    /// Starts a command whose turn has come, if there is room for it; otherwise it waits for room.
+    fn begin_when_there_is_room(&mut self, entry: &mut SessionEntry, command: Command) {
         if entry.target.is_none() {
             return;
         }
@@ -90,7 +97,7 @@ impl<P: Platform> Shard<P> {
                     false => self.reserve(entry, need),
                 });
         if waits {
-            return entry.deferred.push_back(command);
+            return entry.tasks.wait_for_room(command);
         }
         self.begin(entry, command, need);
     }
@@ -138,7 +145,7 @@ impl<P: Platform> Shard<P> {
     /// All data of a command has arrived. None of it was used before: an aborted write has changed no block.
     //= sam5 5.5 TSK-05
     pub(super) fn data_out(&mut self, entry: &mut SessionEntry, task: TaskId, data: DataOutPieces) {
-        let Some(mut running) = entry.running.remove(&task) else { return };
+        let Some(mut running) = entry.tasks.take_awaiting_data(task) else { return };
         let slices: smallvec::SmallVec<[&[u8]; 8]> = data.iter().map(|piece| &piece[..]).collect();
         let data_out = DataOut::new(&slices).with_offered(running.write_length);
         running.execution.data_out(&running.device.unit.scsi, &data_out);
@@ -169,7 +176,7 @@ impl<P: Platform> Shard<P> {
                         running.reserved_bytes = wanted;
                         entry.share.commands -= reserved - wanted;
                     }
-                    entry.running.insert(task, running);
+                    entry.tasks.await_data(task, running);
                     return entry.session.need_data_out(task, bytes);
                 }
                 // A copy may access a unit whose store blocks.
@@ -217,34 +224,19 @@ impl<P: Platform> Shard<P> {
 
     /// The session has abandoned a command.
     pub(super) fn abandon(&mut self, entry: &mut SessionEntry, task: TaskId) {
-        entry.deferred.retain(|command| command.task != task);
-        entry.order.forget(task);
-        match entry.offloaded.get(&task) {
-            // Its worker still answers, but starts no further operation.
-            Some(offloaded) if !offloaded.outlives_task => offloaded.cancelled.store(true, Ordering::Release),
-            // From now on it belongs to no session.
-            Some(offloaded) => {
-                entry.reading_bytes -= offloaded.reading_bytes;
-                entry.share.commands -= offloaded.reserved_bytes;
-                entry.offloaded.remove(&task);
-                entry.session.task_gone(task);
-            }
-            None => {
-                if let Some(running) = entry.running.remove(&task) {
-                    entry.share.commands -= running.reserved_bytes;
-                }
-                entry.session.task_gone(task);
-            }
+        if let Abandoned::Gone(reserved_bytes) = entry.tasks.abandon(task) {
+            entry.share.commands -= reserved_bytes;
+            entry.session.task_gone(task);
         }
     }
 
     /// Starts one of the commands that wait for room, if there is room for it now and, for a read, on its connection. The caller
     /// must hand on its output before it calls this again.
-    pub(super) fn begin_deferred(&mut self, entry: &mut SessionEntry) -> bool {
+    pub(super) fn begin_waiting_for_room(&mut self, entry: &mut SessionEntry) -> bool {
         let mut short = false;
         let mut full: SmallVec<[Option<Cid>; 4]> = SmallVec::new();
-        for position in 0..entry.deferred.len() {
-            let command = &entry.deferred[position];
+        for position in 0..entry.tasks.count_for_room() {
+            let Some(command) = entry.tasks.for_room_at(position) else { continue };
             let need = self.room.need_of(command);
             if command.read_length > 0 {
                 let cid = entry.session.connection_of(command.task);
@@ -261,8 +253,8 @@ impl<P: Platform> Shard<P> {
                 short = true;
                 continue;
             }
-            let Some(command) = entry.deferred.remove(position) else { return false };
-            entry.share.is_short = !entry.deferred.is_empty();
+            let Some(command) = entry.tasks.take_for_room_at(position) else { return false };
+            entry.share.is_short = entry.tasks.count_for_room() > 0;
             self.begin(entry, command, need);
             return true;
         }
@@ -337,7 +329,7 @@ impl<P: Platform> Shard<P> {
 
 /// Whether a command of the same connection already waits for room.
 fn waits_on(entry: &SessionEntry, cid: Option<Cid>) -> bool {
-    entry.deferred.iter().any(|command| entry.session.connection_of(command.task) == cid)
+    entry.tasks.waiting_for_room().any(|command| entry.session.connection_of(command.task) == cid)
 }
 
 /// Converts an outcome for the session.

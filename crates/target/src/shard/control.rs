@@ -179,7 +179,7 @@ impl<P: Platform> Shard<P> {
             for entry in self.sessions.iter() {
                 tracing::error!(
                     initiator = %entry.session.names().initiator,
-                    commands = entry.offloaded.len(),
+                    commands = entry.tasks.count_at_workers(),
                     "the server ends although a store has not let go of commands"
                 );
             }

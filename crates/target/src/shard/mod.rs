@@ -11,7 +11,7 @@
 //! | `sessions` | the sessions, and the actions that they request |
 //! | `commands` | from a SCSI command to its outcome |
 //! | `room` | memory for the data of commands |
-//! | `task_order` | the order that the attribute of a command requires |
+//! | `task_set` | the commands of a session, each in one state, and the order in which they start |
 //! | `ends` | log messages about ends, aborts and digests |
 //! | `management` | aborting tasks, here and on other shards |
 //! | `control` | configuration, shutdown, queries from outside |
@@ -27,7 +27,7 @@ mod management;
 pub mod message;
 mod room;
 pub mod sessions;
-mod task_order;
+mod task_set;
 mod work;
 
 use std::io;

@@ -252,7 +252,7 @@ impl<P: Platform> Shard<P> {
             self.with_session(key, |shard, entry| {
                 entry.share.queued = false;
                 shard.room.served = Some(key);
-                shard.begin_deferred(entry);
+                shard.begin_waiting_for_room(entry);
                 shard.room.served = None;
             });
         }
@@ -272,7 +272,7 @@ impl<P: Platform> Shard<P> {
         }
         let room = &mut self.room;
         let (early, retained) = (entry.session.early_bytes(), entry.session.retained_bytes());
-        let waiting = entry.deferred.len() as u64;
+        let waiting = entry.tasks.count_for_room() as u64;
         if (early, retained, waiting) != (share.early, share.retained, share.waiting) {
             room.book((share.early, share.retained, share.waiting), (early, retained, waiting));
             (share.early, share.retained, share.waiting) = (early, retained, waiting);

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use engine::{Driver, Platform, Token};
@@ -14,7 +14,6 @@ use iscsi_core::pdu_reader::FramingError;
 use iscsi_core::target::actions::{Action, CloseReason, Command, Selector, TargetRecord};
 use iscsi_core::target::login::{Established, LoginNames};
 use iscsi_core::target::session::{Holdings, SessionConfig, TargetSession};
-use iscsi_core::target::task::TaskId;
 use iscsi_core::wire::{Cid, Isid, Opcode, Tsih};
 use rustc_hash::FxHashMap;
 use scsi::{Asc, Nexus, UaScope};
@@ -23,15 +22,14 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, VecDeque};
 
 use super::Shard;
-use super::commands::Running;
 use super::due::Due;
 use super::ends::{Tally, words};
 use super::message::Message;
 use super::room::Share;
-use super::task_order::TaskOrder;
+use super::task_set::TaskSet;
 use crate::memory::ANONYMOUS;
+use crate::observe::SessionStats;
 use crate::observe::metrics::SessionLabels;
-use crate::observe::{Op, SessionStats};
 use crate::policy::Joining;
 use crate::registry::{LunMap, TargetNode};
 use crate::shared::Home;
@@ -55,16 +53,8 @@ pub(super) struct SessionEntry {
     pub target: Option<Arc<TargetNode>>,
     pub nexus: Nexus,
     pub group_tag: u16,
-    /// Commands that wait for data-out.
-    pub running: FxHashMap<TaskId, Running>,
-    /// Commands at a worker thread.
-    pub offloaded: FxHashMap<TaskId, Offloaded>,
-    /// Commands that wait for room: for memory, or for the initiator to accept earlier read data.
-    pub deferred: VecDeque<Command>,
-    /// The order in which commands may start.
-    pub order: TaskOrder,
-    /// Data that reads at worker threads may return, bytes.
-    pub reading_bytes: u64,
+    /// Commands that have arrived and not ended.
+    pub tasks: TaskSet,
     /// Data read since all of the session's actions were last executed, and now on its way to the connections, bytes.
     pub fresh_bytes: u64,
     /// Its share of the shard's room for data.
@@ -109,24 +99,6 @@ pub struct SessionHoldings {
     pub connections: usize,
     /// The resources held by its protocol state.
     pub held: Holdings,
-}
-
-/// A command at a worker thread.
-pub(super) struct Offloaded {
-    /// When this is true, operations that have not started there do not start.
-    pub cancelled: Arc<AtomicBool>,
-    /// Data that it may return, bytes.
-    pub reading_bytes: u64,
-    /// Memory for data that it holds, bytes.
-    pub reserved_bytes: u64,
-    /// Its logical unit.
-    pub lun: u16,
-    /// The kind of operation.
-    pub kind: Op,
-    /// When it arrived.
-    pub started: Time,
-    /// It continues when its task is aborted.
-    pub outlives_task: bool,
 }
 
 /// Sessions by key.
@@ -383,11 +355,7 @@ impl<P: Platform> Shard<P> {
             target,
             nexus,
             group_tag,
-            running: FxHashMap::default(),
-            offloaded: FxHashMap::default(),
-            deferred: VecDeque::new(),
-            order: TaskOrder::default(),
-            reading_bytes: 0,
+            tasks: TaskSet::default(),
             fresh_bytes: 0,
             share: Share::default(),
             luns,
@@ -611,7 +579,8 @@ impl<P: Platform> Shard<P> {
                 return true;
             }
             self.settle(entry);
-            if !self.begin_deferred(entry) && !self.begin_next_in_order(entry) {
+            if !self.begin_waiting_for_room(entry) && !self.begin_next_in_turn(entry) {
+                debug_assert!(entry.tasks.holds());
                 return false;
             }
         }
@@ -721,7 +690,7 @@ impl<P: Platform> Shard<P> {
     pub(super) fn is_congested(&mut self, entry: &SessionEntry, cid: Option<Cid>) -> bool {
         let limit = self.backlog_bytes_max();
         let of_each = limit / entry.connections.len().max(1) as u64;
-        let mut total = entry.reading_bytes + entry.fresh_bytes;
+        let mut total = entry.tasks.reading_bytes() + entry.fresh_bytes;
         for (of, token) in &entry.connections {
             let backlog = self.connections.get_mut(*token).map_or(0, |c| c.link.tx_backlog_bytes() as u64);
             if cid == Some(*of) && backlog > of_each {
@@ -753,7 +722,7 @@ impl<P: Platform> Shard<P> {
                 queue_depth: config.queue_depth,
                 retained_bytes_max: config.retained_bytes_max,
                 solicited_bytes_max: config.solicited_bytes_max,
-                tx_bytes: entry.reading_bytes + entry.fresh_bytes + backlog,
+                tx_bytes: entry.tasks.reading_bytes() + entry.fresh_bytes + backlog,
                 tx_bytes_max: self.backlog_bytes_max(),
                 data_bytes: entry.share.commands + entry.share.outgoing,
                 connections: entry.connections.len(),

@@ -14,7 +14,8 @@ use scsi::{Asc, Execution, Outcome, SenseData, SenseKey, Step};
 use super::Shard;
 use super::commands::{LONGEST_READ_BYTES, Running};
 use super::message::Message;
-use super::sessions::{Offloaded, SessionEntry, SessionKey};
+use super::sessions::{SessionEntry, SessionKey};
+use super::task_set::AtWorker;
 use crate::observe::metrics::Reason;
 use crate::shared::Shared;
 
@@ -185,18 +186,16 @@ impl<P: Platform> Shard<P> {
         data: DataOutPieces,
     ) {
         let cancelled = Arc::new(AtomicBool::new(false));
-        let reading_bytes = running.read_length.min(LONGEST_READ_BYTES);
-        entry.reading_bytes += reading_bytes;
-        let offloaded = Offloaded {
+        let at_worker = AtWorker {
             cancelled: Arc::clone(&cancelled),
-            reading_bytes,
+            reading_bytes: running.read_length.min(LONGEST_READ_BYTES),
             reserved_bytes: running.reserved_bytes,
             lun: running.lun(),
             kind: running.kind,
             started: running.started,
             outlives_task: running.execution.outlives_task(),
         };
-        entry.offloaded.insert(task, offloaded);
+        entry.tasks.give_to_worker(task, at_worker);
         self.workers.given(self.now);
         let reply = Reply {
             shard: self.shared.shards()[self.number].clone(),
@@ -210,18 +209,17 @@ impl<P: Platform> Shard<P> {
         let StoreDone { session, task, result, saved } = done;
         self.workers.done(self.now);
         self.with_session(session, |shard, entry| {
-            let Some(offloaded) = entry.offloaded.remove(&task) else {
+            let Some(at_worker) = entry.tasks.take_from_worker(task) else {
                 return entry.session.task_gone(task);
             };
-            entry.reading_bytes -= offloaded.reading_bytes;
-            let reserved = offloaded.reserved_bytes;
-            if offloaded.cancelled.load(Ordering::Acquire) {
+            let reserved = at_worker.reserved_bytes;
+            if at_worker.cancelled.load(Ordering::Acquire) {
                 entry.share.commands -= reserved;
                 return entry.session.task_gone(task);
             }
             let Some((running, payload, data)) = result else {
-                if let Some(device) = entry.luns.get(&offloaded.lun).cloned() {
-                    let (kind, started) = (offloaded.kind, offloaded.started);
+                if let Some(device) = entry.luns.get(&at_worker.lun).cloned() {
+                    let (kind, started) = (at_worker.kind, at_worker.started);
                     shard.observe_end(entry, &device, kind, started, 0, Some(Reason::HardwareError));
                 }
                 let failed = Outcome::check(store_failure());

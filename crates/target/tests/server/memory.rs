@@ -263,6 +263,25 @@ fn short_commands_wait_for_nobody() {
     assert!(session.finish(&long).unwrap().is_good());
 }
 
+/// The reserves that short commands use are counted, and count no more when these have ended.
+#[test]
+fn what_short_commands_take_of_the_reserves_is_counted() {
+    let mut config = scarce();
+    config.limits.max_sessions = 4;
+    let lab = Lab::start(config);
+    let mut session = lab.session("small");
+    let hogs = Hog::pair(&lab);
+    let write = write_of(8192, 4096, 1);
+    let sent = session.start(&write).unwrap();
+    let r2t = session.expect_r2t(&sent).unwrap();
+    assert_eq!(in_use(&lab, "short_commands"), 4096);
+    session.serve(&sent, &r2t).unwrap();
+    assert!(session.finish(&sent).unwrap().is_good());
+    until(|| in_use(&lab, "short_commands") == 0);
+    hogs.into_iter().for_each(Hog::end);
+    until_all_is_back(&lab);
+}
+
 // covers: SNS-06
 #[test]
 fn sns_06_data_that_nobody_asked_for_is_not_kept_without_memory_for_it() {

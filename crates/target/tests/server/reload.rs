@@ -211,6 +211,32 @@ fn commands_for_a_unit_that_goes_are_not_acknowledged() {
     session.run_good(&write(1, 1)).unwrap();
 }
 
+/// A command at the store keeps a removed volume open: for as long, the volume is what a later configuration gets, however many
+/// changes come in between.
+#[test]
+fn a_volume_that_a_command_still_uses_comes_back_as_the_same_volume() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = config();
+    config.targets[0].luns.push(ram(1));
+    config.targets[0].luns[0].store =
+        format!("file:{},size=1M", folder.path().join("volume").display()).parse().unwrap();
+    let (lab, gate) = Lab::gated(config.clone());
+    let mut session = lab.session("a");
+    session.run_good(&write(5, 7)).unwrap();
+    gate.close(&[blockstore::Op::Write]);
+    let at_store = session.start(&write(10, 1)).unwrap();
+    gate.wait_for_waiting(1);
+    let volume = config.targets[0].luns.remove(0);
+    lab.server.apply(config.clone()).unwrap();
+    next_async(&mut session);
+    lab.server.apply(config.clone()).unwrap();
+    config.targets[0].luns.insert(0, volume);
+    lab.server.apply(config).unwrap();
+    gate.open();
+    assert_eq!(session.finish(&at_store).unwrap().status, 0x40, "TASK ABORTED");
+    assert_eq!(byte_at(&mut lab.session("b"), 5), 7);
+}
+
 #[test]
 fn what_is_read_at_the_start_only_stays_and_is_told() {
     let mut config = config();
