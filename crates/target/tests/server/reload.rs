@@ -1,5 +1,9 @@
 //! Configuration changes while sessions exist.
 
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use blockstore::{DelayStore, RamStore};
 use conform::{Command, Session};
 use iscsi_core::wire::{AsyncEvent, LoginStatus, Lun};
 use target::config::{AccessRule, AccessRules, NamePattern, PortalConfig};
@@ -220,7 +224,16 @@ fn a_volume_that_a_command_still_uses_comes_back_as_the_same_volume() {
     config.targets[0].luns.push(ram(1));
     config.targets[0].luns[0].store =
         format!("file:{},size=1M", folder.path().join("volume").display()).parse().unwrap();
-    let (lab, gate) = Lab::gated(config.clone());
+    let (store, gate) = DelayStore::new(RamStore::new(16 << 20, BLOCK).unwrap(), Duration::ZERO);
+    let (gate, once) = (Barrier(gate), Mutex::new(Some(store)));
+    // Who opens the volume a second time gets an empty one.
+    let lab = Lab::with_open(config.clone(), move |_| {
+        let store = once.lock().unwrap().take();
+        Ok(store.map_or_else(
+            || Arc::new(RamStore::new(16 << 20, BLOCK).unwrap()) as _,
+            |store| Arc::new(store) as _,
+        ))
+    });
     let mut session = lab.session("a");
     session.run_good(&write(5, 7)).unwrap();
     gate.close(&[blockstore::Op::Write]);
