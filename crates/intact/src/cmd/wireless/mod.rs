@@ -1,7 +1,7 @@
-//! `intact wireless`: storage over 802.11, and the thesis of 2004 that asked what several connections are worth there.
+//! `intact wireless`: storage over 802.11, and the experiments of the 2004 thesis about several connections on such links.
 //!
-//! The models and the medium are in the crate `wireless`; here they are set against the thesis' numbers, which are in `papers/`,
-//! and shown.
+//! The models and the medium are in the crate `wireless`. This module compares them with the thesis' numbers, which are in
+//! `papers/`, and presents the result.
 
 mod lab;
 mod model;

@@ -1,7 +1,7 @@
-//! A result that stands against the thesis: sections of rows, tables and charts; each row has our number, the thesis' number where
-//! it gives one, and a verdict.
+//! A result compared with the thesis: sections of rows, tables and charts; each row has our number, the thesis' number where it
+//! gives one, and a verdict.
 //!
-//! The names of fields and what they mean stay as they are within one [`SCHEMA`]; fields may be added.
+//! Within one [`SCHEMA`] the names and meanings of fields do not change; fields may be added.
 
 use serde::Serialize;
 
@@ -9,18 +9,18 @@ use super::papers::{self, Figure};
 use crate::cmd::bench::kit::chart::{Chart, short};
 use crate::cmd::bench::kit::document::{Block, Document, Table, Trust};
 
-/// Version of the form.
+/// Version of the JSON format.
 pub const SCHEMA: u32 = 1;
 
-/// What became of a claim of the thesis.
+/// The verdict on a claim of the thesis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// Ours is theirs, within the tolerance of the row; or the equation holds.
+    /// Our number agrees with the thesis, within the tolerance of the row; or the equation holds.
     Reproduced,
-    /// Our data say something else.
+    /// Our data contradict it.
     Refuted,
-    /// It cannot be done here; the note says why.
+    /// It cannot be reproduced here; the note says why.
     NotReproducible,
 }
 
@@ -35,7 +35,7 @@ impl Verdict {
     }
 }
 
-/// A claim of the thesis, and what became of it.
+/// A claim of the thesis and the verdict on it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// Number of the equation or the figure.
@@ -49,7 +49,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// Our number against the thesis' figure `key`, which it may miss by `tolerance`, a share.
+    /// Our number and the thesis' figure `key`; they may differ by `tolerance`, a share.
     pub fn against(
         item: &'static str,
         what: &str,
@@ -141,7 +141,7 @@ impl Report {
         self.sections.iter().flat_map(|section| &section.rows)
     }
 
-    /// For people: first what became of every claim, then the sections.
+    /// For people: first the verdict on every claim, then the sections.
     pub fn document(&self) -> Document {
         let mut blocks = Vec::new();
         let count = |verdict| self.rows().filter(|row| row.verdict == verdict).count();
@@ -177,7 +177,7 @@ mod tests {
     fn a_row_is_judged_by_its_tolerance() {
         let row = |ours| Row::against("6.2", "TCP", "Mbit/s", ours, "6.2-mean", 0.05).verdict;
         assert_eq!((row(5.2), row(5.4)), (Verdict::Reproduced, Verdict::Refuted));
-        // A key that nobody wrote down is no success.
+        // A missing key must not count as a success.
         assert_eq!(Row::against("6.2", "TCP", "", 1.0, "no such key", 0.5).verdict, Verdict::Refuted);
     }
 

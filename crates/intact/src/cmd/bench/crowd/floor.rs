@@ -1,5 +1,5 @@
-//! What the sockets alone cost: the shape of the traffic without the protocol. A server answers each 48 bytes with 48 and a block, and
-//! a client asks on many connections. Both use the driver of the product, so a target can hardly cost less.
+//! The cost of the sockets alone: the same traffic without the protocol. A server answers each 48 bytes with 48 bytes and a block, and
+//! a client sends requests on many connections. Both use the driver of the product, so a target can hardly cost less.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::Duration;
@@ -84,7 +84,7 @@ impl Lines {
     }
 }
 
-/// Answers for ever, and says first where, as a target does.
+/// Answers until it is killed; first it prints its address, as a target does.
 pub fn answer(driver: EpollDriver) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("cannot listen: {error}");
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed)?;
@@ -126,7 +126,7 @@ impl Asking {
         Self { lines: Lines::new(driver, ANSWER_BYTES, &[REQUEST]), portal, open: Vec::new() }
     }
 
-    /// Connects until there are so many connections.
+    /// Connects until this many connections exist.
     pub fn open(&mut self, connections: usize) -> Result<Done, String> {
         let clock = Spent::start();
         let before = self.open.len();
@@ -136,7 +136,7 @@ impl Asking {
             let token = connected.map_err(|error| format!("connect: {error}"))?;
             self.lines.begin(token);
             self.open.push(token);
-            // One after the other, so that none waits in the queue of the listener.
+            // One by one, so that none waits in the listener's queue.
             let mut established = false;
             while !established {
                 let mut completions = self.lines.wait()?;

@@ -1,6 +1,6 @@
-//! `intact bench crowd`: one process and one thread that is many initiators, the client of `cargo xtask bench sessions`.
+//! `intact bench crowd`: many initiators in one thread, the client of `cargo xtask bench sessions`.
 //!
-//! It takes orders from standard input, one a line, and answers each with a line of JSON. Between them its sessions answer the
+//! It reads orders from standard input, one per line, and answers each with a line of JSON. Between them its sessions answer the
 //! target's pings. They are the protocol core and the links of the product's initiator, without its threads: ten thousand fit into
 //! one process. Blocks carry their numbers, so every read is checked.
 
@@ -40,18 +40,18 @@ pub struct Args {
     blocks: u64,
 }
 
-/// What a line on standard input asks for.
+/// An order on standard input.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Order {
-    /// Log in until there are so many sessions, so many at a time.
+    /// Log in until this many sessions exist, with this many logins at a time.
     Open { sessions: usize, at_once: usize },
     /// Write its number into each block.
     Fill,
-    /// Read blocks at random with so many commands outstanding in all, spread over the first sessions.
+    /// Read random blocks with this many commands outstanding in total, spread over the first sessions.
     Read { sessions: usize, depth: usize, time: Duration },
-    /// Log in and out, so many at a time.
+    /// Log in and out, with this many logins at a time.
     Churn { at_once: usize, time: Duration },
-    /// Say how many pings were answered.
+    /// Print how many pings were answered.
     Pings,
 }
 
@@ -100,7 +100,7 @@ fn obey(args: &Args) -> Result<(), String> {
     }
 }
 
-/// Carries out the orders, and answers pings between them.
+/// Executes the orders, and answers pings between them.
 fn obey_with(crowd: &mut Crowd) -> Result<(), String> {
     let orders: Mailbox<Option<String>> = Mailbox::new(crowd.waker());
     let sender = orders.sender();

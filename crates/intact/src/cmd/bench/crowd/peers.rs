@@ -27,7 +27,7 @@ const TEST_UNIT_READY: u8 = 0x00;
 const FILL_BLOCKS: u64 = 16;
 /// How long a turn waits for an event.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long nothing may happen while an answer is due.
+/// Longest time without an event while an answer is due.
 const STALL: Duration = Duration::from_secs(20);
 /// Sessions that come from one address: a port is not used again for a while after its connection has closed.
 const PER_ADDRESS: u64 = 64;
@@ -54,7 +54,7 @@ enum Stage {
     Session(Box<InitiatorSession>),
 }
 
-/// What becomes of a new session.
+/// What a new session does.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fate {
     Stay,
@@ -72,7 +72,7 @@ pub struct Crowd {
     peers: Vec<Option<Box<Peer>>>,
     /// Sessions that stay, in the order of their logins.
     open: Vec<Token>,
-    /// The first of them that have been told of their unit attention.
+    /// The first of them have received their unit attention.
     told: usize,
     completions: Vec<engine::Completion>,
     fate: Fate,
@@ -354,7 +354,7 @@ impl Crowd {
         Ok(())
     }
 
-    /// Carries out what a session asks for.
+    /// Executes the actions of a session.
     fn carry_out(&mut self, token: Token) -> Result<(), String> {
         loop {
             let Some(Peer { link, stage: Stage::Session(session) }) = self.peer(token) else { return Ok(()) };

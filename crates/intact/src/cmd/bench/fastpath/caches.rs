@@ -1,4 +1,4 @@
-//! What the caches hold when a PDU arrives.
+//! The contents of the caches when a PDU arrives.
 
 use std::fs;
 use std::hint::black_box;
@@ -7,15 +7,15 @@ use integrity::arena::{Arena, CHUNK_BYTES, Chunk};
 use serde::Serialize;
 
 const LINE_BYTES: usize = 64;
-/// When the size of the last cache is not to be had, and bounds for what a machine says, bytes.
+/// Size of the last cache where the machine reports none, and bounds for what it reports, bytes.
 const USUAL_CACHE_BYTES: usize = 32 << 20;
 const CACHE_BYTES: std::ops::RangeInclusive<usize> = (4 << 20)..=(128 << 20);
 
-/// What is in the caches before a PDU is received.
+/// The contents of the caches before a PDU is received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Regime {
-    /// The code, and the headers of packets, as TCP has just looked at them; neither contexts, nor data, nor tables.
+    /// The code and the headers of packets, which TCP has just read; neither contexts, nor data, nor tables.
     Cold,
     /// The same, and the buffer that the data go to.
     BufferWarm,
@@ -59,7 +59,7 @@ impl Purge {
         self.0.len() * CHUNK_BYTES
     }
 
-    /// Afterwards the caches hold nothing of before.
+    /// Evicts everything from the caches.
     pub fn all(&self) {
         self.0.iter().for_each(|chunk| touch(chunk.bytes()));
     }

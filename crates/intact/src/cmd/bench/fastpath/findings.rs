@@ -1,4 +1,4 @@
-//! What the paper found, and the same here.
+//! The paper's findings, and the same figures here.
 
 use super::caches::Regime;
 use super::contenders::{SARWATE, SLICING_8};
@@ -9,7 +9,7 @@ use super::tables::{NONE, copy_and_crc, projection, protocol};
 use super::turns::{LARGE_PDU_BYTES, PDU_BYTES};
 use crate::cmd::bench::kit::document::{Block, Table};
 
-/// What becomes of a claim on this machine.
+/// The verdict on a claim on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Reproduced,
@@ -17,7 +17,7 @@ enum Verdict {
     NotMeasured,
 }
 
-/// One claim: what the paper has, what it is here, and when that is the same claim.
+/// One claim: the paper's figure, ours, and the range that confirms it.
 struct Finding {
     place: &'static str,
     claim: &'static str,

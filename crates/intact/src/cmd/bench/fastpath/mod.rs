@@ -5,7 +5,7 @@
 //!
 //! Invariants:
 //! - Every byte that was delivered is compared, and every command has completed; a difference ends the run.
-//! - Subjects take turns, so that what disturbs the machine disturbs all alike; and if it was disturbed, the result says so first.
+//! - Subjects take turns, so that a disturbance of the machine affects all alike; if there was one, the result says so first.
 
 mod caches;
 mod contenders;
@@ -39,7 +39,7 @@ use crate::cmd::{FAILED, fail};
 use crate::output::{self, Table};
 
 const FULL: Plan = Plan { rounds: 25, cold_commands: 8 };
-/// What --quick takes.
+/// The extent of --quick.
 const QUICK: Plan = Plan { rounds: 4, cold_commands: 2 };
 /// How long threads receive at the same time, and the most threads that are asked for.
 const TURN: Duration = Duration::from_millis(100);
@@ -67,7 +67,7 @@ pub struct Args {
     /// Fewer rounds, and fewer commands in each.
     #[arg(long)]
     quick: bool,
-    /// Say which CRCs there are to measure.
+    /// List the CRCs that can be measured.
     #[arg(long)]
     list: bool,
     /// Only receive 256 PDUs of 8 KiB in this way, for a profiler, and print how many: see `cargo xtask bench fastpath`.

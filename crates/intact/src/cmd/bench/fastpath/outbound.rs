@@ -1,5 +1,5 @@
-//! The other direction: the Data-Out of a write, from the session to the bytes that a send would take (section 2.3 of the paper, which
-//! says that its protocol costs less than that of a read, its CRC the same, and that one copy at most is made).
+//! The other direction: the Data-Out of a write, from the session to the bytes for a send (section 2.3 of the paper, which says that its
+//! protocol costs less than that of a read, its CRC the same, and that at most one copy is made).
 //!
 //! A command writes eight PDUs of 8 KiB, all unsolicited or all for one R2T, warm. What is timed is everything from handing the command, or
 //! the R2T, to the session until the bytes of its Data-Out are ready to be sent.
@@ -30,7 +30,7 @@ const COMMANDS: usize = 8;
 const WRITE_16: u8 = 0x8a;
 const CID: Cid = Cid(0);
 
-/// Who asked for the data.
+/// Who requested the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Asked {
@@ -50,7 +50,7 @@ pub enum From {
     Copied,
 }
 
-/// One thing that is measured.
+/// One measured case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Subject {
     pub asked: Asked,
@@ -102,7 +102,7 @@ pub fn run(rounds: u32) -> Result<Rounds, String> {
     Ok(all.into_iter().map(|(subject, samples, _)| (subject, samples)).collect())
 }
 
-/// What the rounds say.
+/// The result of the rounds.
 pub fn summary(rounds: &Rounds, frequency: &Frequency) -> Vec<Sent> {
     let sent = |(subject, ticks): &(Subject, Vec<f64>)| Sent {
         asked: subject.asked,

@@ -15,7 +15,7 @@ use crate::output;
 /// PDUs received, of 8 KiB.
 const RECEIVED: usize = 256;
 
-/// What is done with each PDU.
+/// The work on each PDU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Profiled {
     /// Header and session: neither copy nor CRC

@@ -1,8 +1,8 @@
-//! A connection's bytes as TCP leaves them: segments in order, each in memory of its own.
+//! A connection's bytes as TCP leaves them: segments in order, each in its own memory.
 
 use std::collections::VecDeque;
 
-/// Received segments that nobody has taken yet.
+/// Received segments that have not been consumed.
 #[derive(Debug, Default)]
 pub struct SocketQueue {
     segments: VecDeque<Vec<u8>>,

@@ -1,6 +1,6 @@
-//! The result: everything that tables and charts are made of, and what `--json` prints.
+//! The result: the source of all tables and charts, and what `--json` prints.
 //!
-//! The names of fields and what they mean stay as they are within one [`SCHEMA`]; fields may be added.
+//! Within one [`SCHEMA`] the names and meanings of fields do not change; fields may be added.
 
 use serde::Serialize;
 
@@ -16,7 +16,7 @@ use crate::cmd::bench::kit::noise::Noise;
 use crate::cmd::bench::kit::source::Origin;
 use crate::cmd::bench::kit::statistics::{Summary, median};
 
-/// Version of the form.
+/// Version of the JSON format.
 pub const SCHEMA: u32 = 1;
 
 /// One CRC.
@@ -171,7 +171,7 @@ impl Report {
     }
 }
 
-/// What a row found out.
+/// The result of a row.
 pub fn measurement(row: &Row, frequency: &Frequency) -> Measurement {
     let Subject { way, contender, shape, regime, digests, crc, copy, marked } = row.subject;
     let (per_tick, empty) = (frequency.cycles_per_tick(), frequency.empty_sample_cycles);

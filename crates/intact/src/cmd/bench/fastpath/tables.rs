@@ -13,7 +13,7 @@ use crate::cmd::bench::kit::chart::{Axis, Chart, Point, Role, Scale, Series};
 use crate::cmd::bench::kit::document::{Block, Document, Table, Trust};
 use crate::output;
 
-/// What stands where there is no figure.
+/// Shown where there is no figure.
 pub const NONE: &str = "-";
 
 /// Bytes of an Ethernet frame with its gap and preamble, and of TCP payload in it (timestamps in use).
@@ -251,7 +251,7 @@ fn figure_16(report: &Report) -> Vec<Block> {
     ]
 }
 
-/// 10^6 bytes per second that one processor could receive: the paper's projection.
+/// 10^6 bytes per second that one processor could receive, as the paper projects it.
 pub fn projection(report: &Report, way: Way, contender: &'static str, bytes: usize) -> Option<f64> {
     let tcp = report.tcp_cycles_per_byte? * (bytes as f64 + PDU_OVERHEAD_BYTES);
     let cycles = report.cycles(Query::new(way, contender, bytes))? + tcp;
@@ -329,7 +329,7 @@ fn contenders(report: &Report) -> Vec<Block> {
     vec![Block::Heading(1, "Every CRC, layered and interleaved".to_owned()), Block::Table(table)]
 }
 
-/// The product's way beside the paper's two.
+/// The product's way next to the paper's two.
 fn as_built(report: &Report) -> Vec<Block> {
     let in_use = report.in_use();
     let mut table = Table::new(
@@ -408,7 +408,7 @@ fn table_2(report: &Report) -> Table {
     table
 }
 
-/// Writes, beside the reads of as many PDUs.
+/// Writes, next to reads of as many PDUs.
 fn outbound(report: &Report) -> Vec<Block> {
     let mut table = Table::new(
         "Cycles of one Data-Out PDU of 8 KiB, eight in a command, all warm, until its bytes are ready to be sent. CRC: the difference \

@@ -30,7 +30,7 @@ const SHAPE: Shape = Shape {
 /// PDUs in a tick of the counter and waits of all threads: for each number of threads, in each round.
 pub type Rounds = Vec<Vec<(f64, u64)>>;
 
-/// What so many threads do together.
+/// The result of several threads at the same time.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Together {
     pub threads: usize,
@@ -64,7 +64,7 @@ pub fn run(contender: &Contender, most: usize, rounds: u32, turn: Duration) -> R
     Ok(rates)
 }
 
-/// What the rounds say.
+/// The result of the rounds.
 pub fn summary(rates: &[Vec<(f64, u64)>], frequency: &Frequency) -> Vec<Together> {
     let one: Vec<f64> = rates.first().map_or(Vec::new(), |one| one.iter().map(|(rate, _)| *rate).collect());
     let of = |(n, rounds): (usize, &Vec<(f64, u64)>)| {

@@ -29,7 +29,7 @@ pub const TABLE_2: Shape = Shape {
     in_order: false,
 };
 
-/// One thing that is measured.
+/// One measured case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Subject {
     pub way: Way,
@@ -53,7 +53,7 @@ impl Subject {
     }
 }
 
-/// How much to measure.
+/// The extent of the measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     pub rounds: u32,

@@ -1,4 +1,4 @@
-//! What computes the guards: nothing, the note's algorithms, or this program.
+//! Who computes the guards: nobody, the note's algorithms, or this program.
 
 use blockstore::{BlockStore, Durability, StoreError};
 use integrity::study::{self, Paper};
@@ -7,7 +7,7 @@ use integrity::t10::{self, Guard, Layout};
 use crate::cmd::bench::kit::oracle::{Answer, SECTOR_BYTES};
 use crate::cmd::bench::kit::source::Origin;
 
-/// One way to guards, and to the disk.
+/// One way to compute guards and to write.
 #[derive(Debug)]
 pub struct Algorithm {
     /// Stable, for command lines and JSON.
@@ -15,7 +15,7 @@ pub struct Algorithm {
     pub title: &'static str,
     pub source: &'static str,
     pub origin: Origin,
-    /// What the guard of a sector is; `None`: none is computed.
+    /// The kind of guard; `None`: none is computed.
     pub answer: Option<Answer>,
     way: Way,
 }

@@ -1,4 +1,4 @@
-//! What is written to.
+//! The disks that are written to.
 
 use std::fs;
 use std::path::Path;
@@ -57,7 +57,7 @@ pub struct Disk {
     place: String,
 }
 
-/// What the result says of a disk.
+/// Facts about a disk, for the result.
 #[derive(Debug, Serialize)]
 pub struct DiskFacts {
     pub id: &'static str,
@@ -70,7 +70,7 @@ impl Disk {
     /// Makes a disk; files are made in `dir`, without a name, so that nothing is left behind.
     ///
     /// # Errors
-    /// What went wrong, and where.
+    /// The error and its place.
     pub fn open(kind: Kind, dir: &Path, bytes: u64) -> Result<Self, String> {
         let (store, place): (Box<dyn BlockStore>, _) = match kind {
             Kind::Ram => {
@@ -93,7 +93,7 @@ impl Disk {
         DiskFacts { id: self.kind.id(), title: self.kind.title(), place: self.place.clone() }
     }
 
-    /// Writes everything once: what is measured are overwrites, not the search for room.
+    /// Writes everything once, so that only overwrites are measured, not the allocation of space.
     fn fill(&self) -> Result<(), String> {
         let content = random(FILL_BYTES, &mut 1);
         let mut at = 0;
@@ -107,7 +107,7 @@ impl Disk {
     }
 }
 
-/// A folder, and what is to be known of it: a file that is memory has no medium for writes to end on.
+/// A folder, and a warning about it: a file in memory has no medium on which writes could end.
 fn place(dir: &Path) -> String {
     let in_memory = rustix::fs::statfs(dir).is_ok_and(|system| system.f_type as u32 == TMPFS_MAGIC);
     let warning = if in_memory { " (tmpfs: memory, and no medium; --dir names another folder)" } else { "" };

@@ -1,15 +1,15 @@
 //! `intact bench guard`: what guard tags cost a program that writes to a disk.
 //!
 //! Petersen 2007, section 3, Figures 1 and 2: one thread writes I/Os of one size after another and computes a guard for
-//! each sector of 512 bytes, by the note's algorithms; what counts are bytes per second and the load of the processor.
-//! Beside them, what this program does today. The disk is a store of this program: memory, a file through the page
+//! each sector of 512 bytes, by the note's algorithms; the results are bytes per second and the load of the processor.
+//! This program's own way is measured next to them. The disk is a store of this program: memory, a file through the page
 //! cache, or a file with each write on the medium before the next begins.
 //!
 //! Invariants:
 //! - The guards of every write are compared with those of a second implementation, and what was written is read back;
 //!   a difference ends the run.
-//! - Algorithms take turns, so that what disturbs the machine disturbs all alike; and if it was disturbed, the result
-//!   says so first.
+//! - Algorithms take turns, so that a disturbance of the machine affects all alike; if there was one, the result says so
+//!   first.
 //!
 //! What is not here: more than one thread, reads, and the note's Table 2, which is in `intact bench checksum`.
 
@@ -44,12 +44,12 @@ const SIZES: [usize; 10] =
 const RUNS: u32 = 10;
 const TURN: Duration = Duration::from_millis(50);
 const REGION_BYTES: u64 = 256 << 20;
-/// What --quick takes.
+/// The extent of --quick.
 const QUICK_SIZES: [usize; 3] = [4 << 10, 64 << 10, 1 << 20];
 const QUICK_RUNS: u32 = 2;
 const QUICK_TURN: Duration = Duration::from_millis(5);
 const QUICK_REGION_BYTES: u64 = 16 << 20;
-/// Largest disk and longest turn, so that a wrong unit neither fills the memory nor lasts for ever.
+/// Largest disk and longest turn, so that a wrong unit neither fills the memory nor takes for ever.
 const MAX_REGION_BYTES: u64 = 16 << 30;
 const MAX_TURN: Duration = Duration::from_secs(60);
 
@@ -86,7 +86,7 @@ pub struct Args {
     /// Fewer and shorter turns, fewer sizes, and small disks.
     #[arg(long)]
     quick: bool,
-    /// Say what there is to measure.
+    /// List what can be measured.
     #[arg(long)]
     list: bool,
     #[command(flatten)]

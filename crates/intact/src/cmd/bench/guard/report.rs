@@ -1,6 +1,6 @@
-//! The result: everything that tables and charts are made of, and what `--json` prints.
+//! The result: the source of all tables and charts, and what `--json` prints.
 //!
-//! The names of fields and what they mean stay as they are within one [`SCHEMA`]; fields may be added.
+//! Within one [`SCHEMA`] the names and meanings of fields do not change; fields may be added.
 
 use serde::Serialize;
 
@@ -10,7 +10,7 @@ use crate::cmd::bench::kit::noise::Noise;
 use crate::cmd::bench::kit::source::Origin;
 use crate::cmd::bench::kit::statistics::Summary;
 
-/// Version of the form.
+/// Version of the JSON format.
 pub const SCHEMA: u32 = 1;
 
 /// One algorithm at one size on one disk.
@@ -34,7 +34,7 @@ pub struct Measurement {
     pub cpu_seconds_per_gb: Summary,
 }
 
-/// What was asked for.
+/// The requested extent.
 #[derive(Debug, Serialize)]
 pub struct Settings {
     pub runs: u32,

@@ -11,10 +11,10 @@ use crate::cmd::bench::kit::source::{Origin, citation};
 use crate::cmd::bench::kit::statistics::Summary;
 use crate::output;
 
-/// What stands where there is no figure.
+/// Shown where there is no figure.
 const NONE: &str = "-";
 
-/// Something measured, with its unit and how precisely to say it.
+/// A measured quantity, with its unit and precision.
 struct Quantity {
     name: &'static str,
     get: fn(&Measurement) -> &Summary,
@@ -28,7 +28,7 @@ const LOAD: Quantity =
 const COST: Quantity =
     Quantity { name: "CPU seconds per 10^9 bytes", get: |m| &m.cpu_seconds_per_gb, text: short };
 
-/// The document. Everything: also the confidence of each figure.
+/// The document. With [`Extent::Everything`] also the confidence of each figure.
 pub fn document(report: &Report, extent: Extent) -> Document {
     let mut facts = report.machine.facts();
     facts.push(("guard kernel in use", report.kernel.to_owned()));
@@ -135,7 +135,7 @@ fn table(report: &Report, disk: &DiskFacts, quantity: &Quantity) -> Block {
     Block::Table(table)
 }
 
-/// What the note says of its figures, and the same here at the largest size.
+/// The note's statements about its figures, and the same figures here at the largest size.
 fn findings(blocks: &mut Vec<Block>, report: &Report) {
     let mut table = Table::new(
         "The note's array, and here at the largest size. Slow-down: the bandwidth without guards over that with them. Load: \

@@ -17,7 +17,7 @@ use crate::cmd::bench::kit::statistics::{Summary, median};
 /// Different contents of the buffer: the time of sums depends on the data, and a disk must not see one block for ever.
 const CONTENTS: usize = 4;
 
-/// How much to measure.
+/// The extent of the measurement.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Bytes of an I/O, ascending, whole sectors.
@@ -173,7 +173,7 @@ impl Row {
         Ok(())
     }
 
-    /// What its turns say.
+    /// The result of its turns.
     pub fn measurement(&self, disks: &[Disk], algorithms: &[Algorithm]) -> Measurement {
         let Algorithm { name, title, source, origin, .. } = &algorithms[self.algorithm];
         let seconds_per_gb = |(rate, load): (&f64, &f64)| load / 100.0 * 1e3 / rate;

@@ -33,7 +33,7 @@ pub struct Forms {
     markdown: Option<PathBuf>,
 }
 
-/// How much of a result to show.
+/// How much of a result is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
     /// The tables that compare.

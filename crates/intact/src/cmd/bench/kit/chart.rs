@@ -1,8 +1,8 @@
 //! Line charts as SVG: logarithmic or linear axes, intervals of confidence, and names at the ends of their lines.
 //!
 //! A chart is one element that needs nothing else: no script, no font, no other file. Colours are classes, set once by
-//! [`STYLE`] for light and for dark surroundings; hues are told apart by people who do not see red or green, and no two
-//! kinds of line differ by hue alone.
+//! [`STYLE`] for light and for dark surroundings; people who do not see red or green can tell the hues apart, and no two kinds
+//! of line differ by hue alone.
 //!
 //! What is not here: other kinds of chart, and interaction beyond the tooltips that browsers give to `<title>`.
 
@@ -61,15 +61,15 @@ pub struct Axis {
     pub scale: Scale,
 }
 
-/// What a line stands for; it decides how the line looks.
+/// The meaning of a line, which decides its look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     /// Measured here: solid, with points and its name.
     Measured,
-    /// Somebody else's figures for the series of the same hue: dashed, thin, without a name.
+    /// Figures from elsewhere for the series of the same hue: dashed, thin, without a name.
     Reference,
-    /// What nothing can pass: grey, dotted, with its name.
+    /// An upper limit: grey, dotted, with its name.
     Limit,
 }
 
@@ -86,7 +86,7 @@ pub struct Point {
 pub struct Series {
     pub name: String,
     pub role: Role,
-    /// Which colour; any number.
+    /// Number of its colour; any number.
     pub hue: usize,
     /// In the order of `x`.
     pub points: Vec<Point>,
@@ -334,7 +334,7 @@ fn apart(wanted: &[f64], step: f64, top: f64, bottom: f64) -> Vec<f64> {
     for n in 1..places.len() {
         places[n] = places[n].max(places[n - 1] + step);
     }
-    // What was pushed beyond the end pushes back; then the first ones may be too high, which is where there is room.
+    // Names that were pushed beyond the end push the earlier ones back; there is room at the beginning.
     let mut limit = bottom.max(top + step * wanted.len().saturating_sub(1) as f64);
     for place in places.iter_mut().rev() {
         *place = place.min(limit);
@@ -343,7 +343,7 @@ fn apart(wanted: &[f64], step: f64, top: f64, bottom: f64) -> Vec<f64> {
     places
 }
 
-/// The nearest of 1, 2, 5, 10, 20, ... above or below a positive value, which is itself one of them perhaps.
+/// The nearest of 1, 2, 5, 10, 20, ... above or below a positive value, or the value itself if it is one of them.
 fn one_two_five(value: f64, above: bool) -> f64 {
     let decade = 10f64.powi(value.log10().floor() as i32);
     let steps = [1.0, 2.0, 5.0, 10.0].map(|m| m * decade);
@@ -353,7 +353,7 @@ fn one_two_five(value: f64, above: bool) -> f64 {
     }
 }
 
-/// A number in as few digits as say something: three that count.
+/// A number with three significant digits.
 pub fn short(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {
         return value.to_string();

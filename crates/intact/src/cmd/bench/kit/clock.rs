@@ -24,7 +24,7 @@ pub struct Clock {
     core: Vec<f64>,
 }
 
-/// How figures in cycles came about.
+/// How figures in cycles were obtained.
 #[derive(Clone, Debug, Serialize)]
 pub struct Frequency {
     /// Which counter was read.
@@ -60,13 +60,13 @@ impl Clock {
         self.core.push(f64::from(CHAIN_STEPS) * CHAIN_CYCLES_PER_STEP / seconds);
     }
 
-    /// How fast the core went relative to its median, at each measurement.
+    /// The core's clock relative to its median, at each measurement.
     pub fn core_drift(&self) -> Vec<f64> {
         let middle = median(&self.core);
         self.core.iter().map(|hz| hz / middle).collect()
     }
 
-    /// What was found out; waits if too little time has passed since the start.
+    /// The result; waits if too little time has passed since the start.
     pub fn frequency(&mut self) -> Frequency {
         while self.began.elapsed() < SHORTEST || self.core.len() < 5 {
             self.measure_core();

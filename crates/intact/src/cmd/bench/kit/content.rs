@@ -1,4 +1,4 @@
-//! What buffers are filled with.
+//! The contents of buffers.
 
 /// Bytes of xorshift64*: the same in every run.
 pub fn random(bytes: usize, state: &mut u64) -> Vec<u8> {

@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::chart::Chart;
 use crate::output;
 
-/// Something that stands below what came before it.
+/// A part of a document.
 #[derive(Clone, Debug)]
 pub enum Block {
     /// Level 1 is the title of a part, 2 that of a section.
@@ -60,7 +60,7 @@ impl Trust {
         }
     }
 
-    /// The verdict in words, and whether it is a good one.
+    /// The verdict in words, and whether it is favourable.
     pub fn verdict(&self) -> (&'static str, bool) {
         match self {
             Trust::Computed => ("computed, not measured", true),
@@ -89,7 +89,7 @@ impl Document {
         let plain: Vec<&Block> =
             self.blocks.iter().filter(|block| !matches!(block, Block::Chart(_))).collect();
         for (n, block) in plain.iter().enumerate() {
-            // A heading above nothing but charts would stand above nothing.
+            // Without charts, a heading above charts only would have no contents.
             if matches!((block, plain.get(n + 1)), (Block::Heading(..), None | Some(Block::Heading(1, _)))) {
                 continue;
             }

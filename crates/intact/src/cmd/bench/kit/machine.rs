@@ -1,4 +1,4 @@
-//! What a figure is to be judged by: processor, kernel, compiler, commit.
+//! What a reader needs to judge a figure: processor, kernel, compiler, commit.
 
 use std::fs;
 

@@ -1,7 +1,7 @@
-//! Whether the machine was quiet enough for its figures to be believed.
+//! Whether the machine was quiet enough for its figures to be trusted.
 //!
-//! Three kinds of evidence, each with its limit: how much the same work differed between the rounds of a run, what the
-//! kernel says that others did meanwhile, and how the program was built.
+//! Three kinds of evidence, each with its limit: how much the same work differed between the rounds of a run, what the kernel
+//! counted of others meanwhile, and how the program was built.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ const MAX_SWITCHES_PER_S: f64 = 20.0;
 /// Ticks of `/proc/stat` in a second (USER_HZ, the same on every Linux architecture in use).
 const USER_HZ: f64 = 100.0;
 
-/// What the kernel counts, at one time.
+/// The kernel's counters at one time.
 #[derive(Clone, Copy, Debug)]
 pub struct Snapshot {
     at: Instant,
@@ -37,7 +37,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Reads `/proc`; what cannot be read counts as nothing.
+    /// Reads `/proc`; a value that cannot be read counts as 0.
     pub fn take() -> Self {
         let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
         let (busy, steal, all) = cpu_ticks(&stat);
@@ -53,7 +53,7 @@ impl Snapshot {
     }
 }
 
-/// What happened on the machine between two snapshots, and what the rounds say.
+/// The disturbances between two snapshots and in the rounds.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Noise {
     pub seconds: f64,
@@ -71,7 +71,7 @@ pub struct Noise {
 }
 
 impl Noise {
-    /// Puts the evidence together. `round_factors`: for each round, how slow it was relative to the whole run (1 is
+    /// Combines the evidence. `round_factors`: for each round, how slow it was relative to the whole run (1 is
     /// typical). `clock_drift`: measurements of the core's clock, relative to their median.
     pub fn judge(
         before: &Snapshot,
@@ -209,7 +209,7 @@ mod tests {
     }
 
     fn at(seconds: u64, busy: u64, steal: u64, all: u64, switches: u64, own_s: u64) -> Snapshot {
-        // Any beginning will do: only differences count.
+        // Any start will do: only differences count.
         static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
         let start = *START.get_or_init(Instant::now);
         Snapshot {

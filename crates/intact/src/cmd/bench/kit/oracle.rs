@@ -1,7 +1,7 @@
-//! The right answers, found in the plainest way there is: a benchmark of wrong results is worth nothing.
+//! The correct results, computed in the simplest way: a benchmark of wrong results is worthless.
 //!
-//! None of this shares a line with what is measured. CRCs are the tables of the crate `crc`; the sums are their
-//! definitions, one step at a time.
+//! This code shares nothing with the measured code. CRCs come from the tables of the crate `crc`; the sums follow their
+//! definitions step by step.
 
 use crc::{CRC_16_T10_DIF, CRC_32_ISCSI, CRC_64_NVME, Crc};
 use integrity::study::Family;
@@ -24,7 +24,7 @@ pub enum Answer {
     /// CRC32C of all, and above it the T10 guards of sectors of [`SECTOR_BYTES`], each exclusive-ored into what the ones
     /// before it left, turned left by five bits.
     CrcAndGuards,
-    /// None: a copy, which is judged by its destination.
+    /// No checksum: a copy, which is checked by its destination.
     Copy,
 }
 
@@ -41,7 +41,7 @@ impl From<Family> for Answer {
     }
 }
 
-/// The right answer for `data`.
+/// The correct result for `data`.
 pub fn right(answer: Answer, data: &[u8]) -> u64 {
     static CRC32C: Crc<u32> = Crc::<u32>::new(&CRC_32_ISCSI);
     static T10: Crc<u16> = Crc::<u16>::new(&CRC_16_T10_DIF);

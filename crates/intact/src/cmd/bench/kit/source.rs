@@ -1,4 +1,4 @@
-//! Where what is measured comes from.
+//! Where contenders come from.
 
 use integrity::study::Paper;
 use serde::Serialize;

@@ -1,10 +1,10 @@
 //! Mean, spread and confidence of samples.
 //!
-//! What is not here: tests of hypotheses, and samples too many to keep.
+//! Not here: tests of hypotheses, and more samples than fit into memory.
 
 use serde::Serialize;
 
-/// What a number of samples say, in their unit.
+/// The summary of samples, in their unit.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Summary {
     /// How many there are.

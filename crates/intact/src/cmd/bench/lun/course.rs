@@ -1,10 +1,10 @@
-//! The course of a run: it warms up, measures for a time, and is done; too many errors end it early.
+//! The phases of a run: it warms up, measures for a time, and ends; too many errors end it early.
 
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Commands that may fail before the run is given up.
+/// Commands that may fail before the run is abandoned.
 const MAX_ERRORS: u64 = 1000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl Course {
         }
     }
 
-    /// The session is there. True the first time: then commands are to be sent.
+    /// The session exists. True the first time: then commands must be sent.
     pub fn start(&mut self, now: Duration) -> bool {
         if self.phase != Phase::Idle {
             return false;

@@ -1,6 +1,6 @@
 //! `intact bench lun URL`: a load generator that lives in the session's event loop, and checks every digest it receives.
 //!
-//! What is measured is the time from handing a command to the session until its status, and data, have arrived. CPU seconds
+//! It measures the time from handing a command to the session until its status and data have arrived. CPU seconds
 //! are those of this process, all threads, user and system, in the measured time.
 
 mod course;
@@ -23,7 +23,7 @@ use self::workload::{Load, Plan};
 use crate::cmd::client::{ClientArgs, failed, parse_size, parse_time, refused};
 use crate::cmd::{FAILED, MISUSED, fail};
 
-/// Most bytes under way in one session, so that a wrong unit does not fill the memory.
+/// Most bytes outstanding in one session, so that a wrong unit does not fill the memory.
 const MAX_UNDER_WAY_BYTES: u64 = 4 << 30;
 
 /// What a command does.
@@ -48,7 +48,7 @@ pub enum Pattern {
     Sequential,
 }
 
-/// Which digests to ask for.
+/// Which digests to request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Digests {
     /// As the URL says; offered if it says nothing.
@@ -79,7 +79,7 @@ pub struct Args {
     /// Bytes of one command.
     #[arg(long, short, alias = "bs", value_name = "SIZE", default_value = "4k", value_parser = parse_size)]
     block: u64,
-    /// Commands under way at a time, in each session.
+    /// Commands outstanding at a time, in each session.
     #[arg(long, short, alias = "iodepth", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=4096))]
     depth: u32,
     /// What to do.
@@ -94,22 +94,22 @@ pub struct Args {
     /// Measured time of each run.
     #[arg(long, short, alias = "runtime", value_name = "TIME", default_value = "10s", value_parser = parse_time)]
     time: Duration,
-    /// Time before the measuring begins.
+    /// Time before the measurement begins.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_time)]
     warmup: Duration,
-    /// Use only so much of the LUN, from its beginning.
+    /// Use only this much of the LUN, from its beginning.
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     region: Option<u64>,
-    /// Be a database instead of commands of one kind.
+    /// The load of a database instead of commands of one kind.
     #[arg(long, value_enum, conflicts_with_all = ["block", "rw", "read_percent", "pattern", "sessions"])]
     profile: Option<Profile>,
-    /// Beginning of the random numbers of --profile: the same seed sends the same commands.
+    /// Seed of the random numbers of --profile: the same seed sends the same commands.
     #[arg(long, value_name = "N", default_value_t = 1, requires = "profile")]
     seed: u64,
     /// Time between the checkpoints of --profile oltp.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_time, requires = "profile")]
     checkpoint: Duration,
-    /// Which digests to ask for.
+    /// Which digests to request.
     #[arg(long, value_enum, default_value = "url")]
     digests: Digests,
     /// Sessions, each with a thread of its own.
@@ -145,7 +145,7 @@ pub fn run(args: Args) -> ExitCode {
     }
 }
 
-/// Checks what can be checked without a LUN.
+/// Checks the arguments as far as that needs no LUN.
 fn check(args: &Args) -> Result<IscsiUrl, ExitCode> {
     let url = args.url.as_ref().ok_or_else(|| fail(MISUSED, "bench needs the URL of a LUN"))?;
     let url = args.client.url(url)?;
@@ -167,7 +167,7 @@ fn check(args: &Args) -> Result<IscsiUrl, ExitCode> {
     Ok(url)
 }
 
-/// Runs `once` with each of the digests that are wanted, over sessions of its own.
+/// Runs `once` with each requested choice of digests, over its own sessions.
 fn each<R>(
     args: &Args,
     url: &IscsiUrl,

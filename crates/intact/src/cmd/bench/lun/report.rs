@@ -72,7 +72,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Puts the shares of all sessions together.
+    /// Combines the results of all sessions.
     pub fn new(plan: &Plan, disks: &[Disk], loads: Vec<Load>) -> Result<Self, String> {
         let mut latency = Histogram::<u64>::new(3).map_err(|error| error.to_string())?;
         let (mut reads, mut writes, mut errors, mut first_error) = (0, 0, 0, None);

@@ -1,4 +1,4 @@
-//! The commands under way, each in a slot: sends them, checks what they read, and says how long each took.
+//! The outstanding commands, each in a slot: sends them, checks what they read, and measures how long each took.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use initiator::{
 };
 use iscsi_core::wire::Lun;
 
-/// Longest latency that is told apart from longer ones, nanoseconds.
+/// Longest latency that the histogram resolves, nanoseconds.
 const MAX_LATENCY_NS: u64 = 60_000_000_000;
 
 /// What commands have in common.
@@ -42,7 +42,7 @@ impl Unit {
     }
 }
 
-/// One command under way.
+/// One outstanding command.
 #[derive(Default)]
 struct Slot {
     began: Duration,
@@ -55,7 +55,7 @@ struct Slot {
     early: BTreeMap<usize, Bytes>,
     /// Checks the blocks as they arrive; none where they have no tuples.
     arrival: Option<Arrival>,
-    /// What was wrong with them.
+    /// The errors found in them.
     damage: Option<String>,
 }
 
@@ -119,7 +119,7 @@ impl Slots {
         state.received = 0;
         state.early.clear();
         state.damage = None;
-        // A session that is ending takes nothing; its successor starts anew.
+        // A session that is ending takes nothing; its successor starts again.
         let _ = io.submit(command);
     }
 
@@ -133,7 +133,7 @@ impl Slots {
 
     pub fn data_in(&mut self, user: u64, offset: u32, data: Bytes) {
         let slot = &mut self.slots[user as usize];
-        // What came before the command was begun anew counts no more.
+        // Data from before the command was sent again does not count.
         if offset == 0 {
             if slot.received > 0 {
                 slot.early.clear();
@@ -177,7 +177,7 @@ impl Slot {
         }
     }
 
-    /// Whether all that was asked for has arrived, and failed no check.
+    /// Whether all requested data has arrived and passed every check.
     fn take(&mut self) -> Result<(), String> {
         if self.received != self.wanted {
             let (arrived, wanted) = (self.received, self.wanted);

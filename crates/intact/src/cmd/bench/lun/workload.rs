@@ -1,4 +1,4 @@
-//! The load itself: keeps a number of commands under way, all of one kind.
+//! The load itself: keeps a number of commands of one kind outstanding.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ pub struct Load {
     plan: Plan,
     random: u64,
     next_place: u64,
-    /// Different bytes for each command under way.
+    /// Different bytes for each outstanding command.
     payload: Bytes,
     slots: Slots,
     pub course: Course,

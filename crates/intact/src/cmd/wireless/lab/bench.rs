@@ -11,13 +11,13 @@ use crate::cmd::bench::kit::statistics::Summary;
 pub const B: LinkSetup = LinkSetup { latency_ns: 2_000_000, ..LinkSetup::of(Mac::B.with_r_ack(1.0)) };
 /// Its 802.11g, with the same machines.
 pub const G: LinkSetup = LinkSetup { latency_ns: 2_000_000, ..LinkSetup::of(Mac::G) };
-/// Its Fast Ethernet, with volumes in memory; what machines take is not known.
+/// Its Fast Ethernet, with volumes in memory; the time that its machines added is not known.
 pub const ETHERNET: Between = Between::Wire { bytes_per_s: 12_500_000, latency_ns: 100_000 };
 /// Bytes that a run moves, and its least and most commands.
 const RUN_BYTES: u32 = 4 << 20;
 const COMMANDS: (u32, u32) = (48, 600);
 
-/// How much is measured.
+/// The extent of the measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Lab {
     /// Runs whose mean a figure is.

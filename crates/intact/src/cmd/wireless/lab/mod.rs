@@ -16,7 +16,7 @@ use super::report::{Report, SCHEMA, Section};
 use crate::cmd::bench::kit::arguments::Forms;
 use crate::cmd::{FAILED, MISUSED, fail};
 
-/// A figure, and what measures it.
+/// A figure, and the function that measures it.
 type Figure = (&'static str, fn(&Lab) -> Result<Section, String>);
 
 const FIGURES: [Figure; 17] = [
@@ -38,7 +38,7 @@ const FIGURES: [Figure; 17] = [
     ("6.17", single::mtu),
     ("6.18", single::queue),
 ];
-/// What --quick measures.
+/// The figures of --quick.
 const QUICK: [&str; 5] = ["6.2", "6.6", "6.11", "6.17", "6.18"];
 /// Runs whose mean a figure is.
 const SEEDS: u64 = 5;

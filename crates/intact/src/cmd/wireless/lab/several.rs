@@ -11,7 +11,7 @@ use crate::cmd::wireless::report::{Row, Section};
 
 const KIB: u32 = 1024;
 
-/// What there are several of.
+/// What a figure has several of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Several {
     /// Targets in one machine, each with a session of its own.

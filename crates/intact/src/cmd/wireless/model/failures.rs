@@ -10,9 +10,9 @@ use crate::cmd::bench::kit::document::Table;
 use crate::cmd::wireless::plot::{Lines, chart};
 use crate::cmd::wireless::report::{Row, Section};
 
-/// P_e that are plotted.
+/// Values of P_e that are plotted.
 const ERRORS: [f64; 3] = [0.0, 0.1, 0.3];
-/// n, where figures were computed by somebody else as well.
+/// Values of n for which others have published figures.
 const STATIONS: [u32; 5] = [1, 2, 5, 10, 20];
 /// Virtual time of a run of the medium, seconds.
 const RUN_SECONDS: f64 = 20.0;

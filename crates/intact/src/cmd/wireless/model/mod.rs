@@ -19,7 +19,7 @@ use crate::cmd::bench::kit::arguments::Forms;
     intact wireless model --html model.html      with plots, as a page that needs no network\n\n\
     Exit codes: 0 done; 1 it failed; 2 wrong usage.")]
 pub struct Args {
-    /// The medium runs less long, where it stands against equations.
+    /// Shorter runs of the medium where it is compared with equations.
     #[arg(long)]
     quick: bool,
     #[command(flatten)]

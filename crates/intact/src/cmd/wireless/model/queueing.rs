@@ -13,7 +13,7 @@ use crate::cmd::wireless::report::{Row, Section};
 
 /// Loads of the whole link that are shown.
 const LOADS: [f64; 4] = [0.01, 0.5, 0.9, 0.99];
-/// Most servers.
+/// Largest number of servers.
 const SERVERS: u32 = 8;
 /// Depths of Figure 6.18.
 const DEPTHS: [u32; 6] = [1, 2, 4, 8, 16, 32];

@@ -1,8 +1,8 @@
 //! The medium between two TUN devices, in real time.
 //!
-//! What a device hands over is offered to the [`Crossing`]; what has crossed is written to the other device. Every time is that of the
-//! ideal schedule, so what is late once does not make the rest late. How late packets were is kept, and a run whose packets were
-//! late too often distrusts itself.
+//! A packet from a device is offered to the [`Crossing`]; a packet that has crossed is written to the other device. All times are
+//! those of the ideal schedule, so one late packet does not delay the later ones. The lateness of packets is recorded, and a run with
+//! too many late packets reports that its figures are not to be trusted.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -19,10 +19,10 @@ use wireless::link::{Host, LinkSetup};
 const NAP: Duration = Duration::from_millis(20);
 /// Packets taken from a device before the others have their turn.
 const BATCH: usize = 64;
-/// Highest lateness that is told apart, µs.
+/// Highest lateness that the histogram resolves, µs.
 const LATENESS_MAX_US: u64 = 10_000_000;
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Passed {
     /// How late packets were, µs.
@@ -42,7 +42,7 @@ pub struct Passed {
 pub struct Air<'a> {
     devices: [&'a Tun; 2],
     crossing: Crossing,
-    /// What is on its way, by number.
+    /// Packets in flight, by number.
     packets: Vec<Vec<u8>>,
     began: Instant,
     passed: Passed,
@@ -52,7 +52,7 @@ impl<'a> Air<'a> {
     /// Between the devices of the near and the far host.
     ///
     /// # Errors
-    /// None that a right program meets: the histogram's bounds are constants.
+    /// None in a correct program: the histogram's bounds are constants.
     pub fn new(setup: &LinkSetup, seed: u64, devices: [&'a Tun; 2]) -> io::Result<Air<'a>> {
         let lateness_us = Histogram::new_with_max(LATENESS_MAX_US, 3).map_err(io::Error::other)?;
         let passed = Passed {
@@ -102,7 +102,7 @@ impl<'a> Air<'a> {
         self.began.elapsed().as_nanos() as u64
     }
 
-    /// Takes what the device of `host` has to send.
+    /// Takes the packets that the device of `host` has to send.
     fn take(&mut self, host: Host, buffer: &mut [u8]) -> io::Result<()> {
         for _ in 0..BATCH {
             let bytes = match self.devices[host as usize].receive(buffer) {
@@ -114,11 +114,11 @@ impl<'a> Air<'a> {
                 }
                 Err(error) => return Err(error),
             };
-            // Only IPv4: the kernel also says things of its own, in IPv6.
+            // Only IPv4: the kernel also sends IPv6 packets of its own.
             if buffer.first().is_none_or(|first| first >> 4 != 4) {
                 continue;
             }
-            // What was due before goes first, so that the packet joins the schedule where it belongs.
+            // Earlier events first, so that the packet enters the schedule at its place.
             self.advance()?;
             let now = self.now_ns();
             if let Some(number) = self.crossing.offer(now, host, bytes as u32) {
@@ -133,7 +133,7 @@ impl<'a> Air<'a> {
         Ok(())
     }
 
-    /// Lets everything happen that is due.
+    /// Handles everything that is due.
     fn advance(&mut self) -> io::Result<()> {
         loop {
             let now = self.now_ns();

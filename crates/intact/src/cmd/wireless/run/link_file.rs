@@ -6,7 +6,7 @@ use serde::Deserialize;
 use wireless::link::{HOPS_MAX, LinkSetup};
 use wireless::mac::Mac;
 
-/// A link as a file of JSON has it; what is left out is as in 802.11b.
+/// A link as a JSON file describes it; fields that are left out are those of 802.11b.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct LinkFile {
@@ -42,7 +42,7 @@ impl Default for LinkFile {
     }
 }
 
-/// Longest time that a file may give, µs, and most frames of a queue: what is larger is a wrong unit.
+/// Longest time in a file, µs, and most frames of a queue: a larger value is in the wrong unit.
 const TIME_MAX_US: f64 = 1e6;
 const QUEUE_MAX: usize = 10_000;
 
@@ -85,7 +85,7 @@ impl LinkFile {
 /// The link of that name, or of that file.
 ///
 /// # Errors
-/// What is wrong with it, and what to do.
+/// What is wrong with it, and the remedy.
 pub fn named(name: &str) -> Result<LinkSetup, String> {
     match name {
         "802.11b" => Ok(LinkSetup::of(Mac::B)),

@@ -29,11 +29,11 @@ use crate::cmd::{FAILED, MISUSED, complain, fail};
 
 /// Addresses of the two ends.
 const ADDRESSES: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
-/// A run with a later 99th percentile distrusts itself, µs.
+/// A run whose 99th percentile of lateness is above this is not to be trusted, µs.
 const LATENESS_P99_MAX_US: u64 = 1000;
 /// Priority among threads in real time: in the middle.
 const PRIORITY: i32 = 50;
-/// Longest time that the peer has to open a port, and how often it is looked for.
+/// Longest time for the peer to open a port, and how often it is checked.
 const PEER_START: Duration = Duration::from_secs(5);
 const PEER_LOOK: Duration = Duration::from_millis(10);
 
@@ -54,30 +54,30 @@ pub struct Args {
     /// Hops, all in one cell.
     #[arg(long, value_name = "N", default_value = "1", value_parser = link_file::hops)]
     hops: u32,
-    /// The share of packets that is lost although the medium carried them.
+    /// Share of packets that are lost after the medium has carried them.
     #[arg(long, value_name = "P", default_value = "0", value_parser = link_file::share)]
     loss: f64,
-    /// The share of frames that are destroyed and that the medium sends again.
+    /// Share of frames that are destroyed and that the medium retransmits.
     #[arg(long, value_name = "P", default_value = "0", value_parser = link_file::share)]
     frame_errors: f64,
-    /// Bytes of a packet.
+    /// Largest packet, bytes (MTU).
     #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u32).range(576..=9000))]
     mtu: u32,
-    /// Where chance begins.
+    /// Seed of the random numbers.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// What runs at the far end, by the shell.
+    /// Command that the shell runs at the far end.
     #[arg(long, value_name = "COMMAND")]
     peer: Option<String>,
     /// Write what passed as JSON into this file.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// What runs at the near end.
+    /// Program that runs at the near end.
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     program: Vec<String>,
 }
 
-/// What `--report` writes.
+/// The contents of `--report`.
 #[derive(Debug, Serialize)]
 struct Summary {
     schema: u32,
@@ -117,7 +117,7 @@ pub fn run(args: &Args) -> ExitCode {
     }
 }
 
-/// Makes both ends, runs the programs and the medium between, and says how the program ended.
+/// Creates both ends, runs the programs and the medium between them, and returns how the program ended.
 fn carried_out(args: &Args, setup: &LinkSetup) -> io::Result<(ExitStatus, Passed)> {
     let ends = [NetNs::create()?, NetNs::create()?];
     let near = device(&ends[0], ADDRESSES[0], args.mtu)?;
@@ -144,7 +144,7 @@ fn carried_out(args: &Args, setup: &LinkSetup) -> io::Result<(ExitStatus, Passed
 fn with_programs(args: &Args, ends: &[NetNs; 2]) -> io::Result<ExitStatus> {
     let signals = Kept::new()?;
     let mut peer = match &args.peer {
-        // In a group of its own, so that what it starts ends with it.
+        // In its own process group, so that its children end with it.
         Some(command) => Some(start(&ends[1], Command::new("sh").args(["-c", command]).process_group(0))?),
         None => None,
     };
@@ -158,7 +158,7 @@ fn with_programs(args: &Args, ends: &[NetNs; 2]) -> io::Result<ExitStatus> {
     status
 }
 
-/// Waits until something at the far end listens, or the peer has ended, or has had its time: it may need no port.
+/// Waits until something at the far end listens, the peer has ended, or its time is over: it may need no port.
 fn wait_for_port(namespace: &NetNs, peer: &mut Child) -> io::Result<()> {
     let began = Instant::now();
     while began.elapsed() < PEER_START && peer.try_wait()?.is_none() && !namespace.within(has_port)? {
@@ -185,9 +185,9 @@ fn start(namespace: &NetNs, command: &mut Command) -> io::Result<Child> {
     started.map_err(|error| io::Error::new(error.kind(), format!("{name}: {error}")))
 }
 
-/// Ends a program with everything that it has started.
+/// Ends a program and its children.
 fn end(child: &mut Child) {
-    // Its group may outlive it.
+    // Its children may outlive it.
     let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
     let _ = child.wait();
 }
@@ -216,7 +216,7 @@ fn ip(arguments: &[&str]) -> io::Result<()> {
     }
 }
 
-/// Reports, and gives the exit code.
+/// Writes the report and returns the exit code.
 fn conclude(args: &Args, status: ExitStatus, passed: &Passed) -> ExitCode {
     let late = &passed.lateness_us;
     let summary = Summary {

@@ -21,7 +21,7 @@ pub struct DssLoad {
 }
 
 impl DssLoad {
-    /// Every stream has its share of the depth under way, its read-ahead, and at least one command.
+    /// Every stream has its share of the depth outstanding as its read-ahead, and at least one command.
     pub fn new(settings: &Settings, generator: Dss) -> Self {
         let depth = (settings.depth / STREAMS).max(1) * STREAMS;
         Self {
@@ -34,7 +34,7 @@ impl DssLoad {
         }
     }
 
-    /// Commands under way at a time.
+    /// Commands outstanding at a time.
     pub fn depth(&self) -> usize {
         self.depth
     }

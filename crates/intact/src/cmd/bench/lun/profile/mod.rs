@@ -30,10 +30,10 @@ pub use self::report::{Report, print};
 use super::slots::{Unit, latencies, record};
 use crate::cmd::{FAILED, MISUSED, fail};
 
-/// Bytes of random data that writes take a part of.
+/// Bytes of random data from which writes take a part.
 const PAYLOAD_BYTES: usize = 1 << 20;
 
-/// Whose load it is.
+/// The load to imitate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Profile {
@@ -66,7 +66,7 @@ pub struct Settings {
     pub unit: Unit,
 }
 
-/// What commands of one kind did in the measured time.
+/// Commands of one kind in the measured time.
 pub struct Tally {
     latency: Histogram<u64>,
     reads: u64,

@@ -12,7 +12,7 @@ use super::{Settings, Tally, payload};
 use crate::cmd::bench::lun::course::Course;
 use crate::cmd::bench::lun::slots::{Slots, latencies, record};
 
-/// Writes of a checkpoint under way at a time.
+/// Outstanding writes of a checkpoint.
 const CHECKPOINT_DEPTH: usize = 32;
 
 /// See the head of the module. The slots: `depth` for pages, one for the log, the rest for checkpoints.
@@ -33,7 +33,7 @@ pub struct OltpLoad {
 struct Checkpoints {
     every: Duration,
     next: Duration,
-    /// Those of the burst under way that are not sent yet.
+    /// Pages of the present burst that are not sent yet.
     pages: BTreeSet<u64>,
     under_way: usize,
     flushing: bool,
@@ -94,7 +94,7 @@ impl OltpLoad {
         self.slots.write(slot, at / self.sector_bytes, data, fua, io);
     }
 
-    /// Begins the checkpoint that is due, unless the last one is still under way.
+    /// Begins the checkpoint that is due, unless the last one has not ended.
     fn checkpoint_if_due(&mut self, io: &mut Submitter<'_>) {
         let checkpoints = &mut self.checkpoints;
         if io.now() < checkpoints.next {

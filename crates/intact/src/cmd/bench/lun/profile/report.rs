@@ -29,7 +29,7 @@ struct Kind {
 struct Checkpoints {
     /// Those that ended in the measured time.
     completed: u64,
-    /// Those that did not begin because the last one was still under way.
+    /// Those that did not begin because the last one had not ended.
     late: u64,
     /// From the first write to the end of the flush.
     took_us: Latency,
@@ -45,7 +45,7 @@ pub struct Report {
     protection: bool,
     seed: u64,
     region_bytes: u64,
-    /// Commands to data under way at a time.
+    /// Commands to data outstanding at a time.
     depth: usize,
     seconds: f64,
     /// Completed writes of the log; null without transactions.
