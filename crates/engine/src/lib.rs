@@ -22,6 +22,7 @@ pub mod mailbox;
 pub mod netns;
 pub mod nic;
 pub mod offload;
+pub mod packing;
 pub mod platform;
 pub mod realtime;
 pub mod slab;

@@ -21,6 +21,8 @@
 //! copied out of the buffer; when the ring has none left, all pieces are ([`Pins`]). So the ring bounds the memory that the buffers of all
 //! connections take up, whatever pieces peers make us keep.
 
+use std::time::Duration;
+
 use bytes::{Bytes, BytesMut};
 use iscsi_core::digest::{DIGEST_BYTES, DigestScope};
 use iscsi_core::pdu_reader::{DigestCounts, FramingError, PduReader, RxPdu};
@@ -28,6 +30,7 @@ use iscsi_core::pdu_writer::{PduWriter, TxPdu};
 use iscsi_core::wire::{Bhs, MAX_AHS_LENGTH, padded_length};
 
 use crate::driver::{Driver, Token};
+use crate::packing::Packing;
 use crate::slab::{Pins, SlabRing};
 
 /// Receive buffer of a connection that is logging in or quiet, bytes.
@@ -101,6 +104,7 @@ pub struct Link {
     in_flight_bytes: usize,
     /// The part of these bytes that belongs to PDUs other than Data-In.
     in_flight_answer_bytes: usize,
+    packing: Packing,
     tx_high_water_bytes: usize,
     answer_high_water_bytes: usize,
     /// PDUs that have arrived are not taken because too many answers wait to be sent.
@@ -134,6 +138,7 @@ impl Link {
             sending: false,
             in_flight_bytes: 0,
             in_flight_answer_bytes: 0,
+            packing: Packing::default(),
             tx_high_water_bytes: DEFAULT_TX_HIGH_WATER_BYTES,
             answer_high_water_bytes: usize::MAX,
             holding_back: false,
@@ -217,10 +222,29 @@ impl Link {
 
     /// Sends what is queued unless a send is outstanding, and receives unless a receive is outstanding or too much waits to be sent.
     pub fn flush<D: Driver + ?Sized>(&mut self, driver: &mut D) {
-        if !self.sending && self.writer.queued_bytes() > 0 && !self.fin_sent {
+        self.flush_bytes(driver, usize::MAX);
+    }
+
+    /// As [`Link::flush`], but on a slow path the end of what is queued may wait for more, to leave in a full segment (see
+    /// [`crate::packing`]). Returns when to flush again in that case.
+    pub fn flush_packed<D: Driver + ?Sized>(&mut self, driver: &mut D, now: Duration) -> Option<Duration> {
+        let queued = self.writer.queued_bytes();
+        if self.sending || queued == 0 || self.closing {
+            self.flush(driver);
+            return None;
+        }
+        let token = self.token;
+        let ready = self.packing.ready_bytes(now, queued, || driver.tcp_info(token));
+        self.flush_bytes(driver, ready);
+        self.packing.asks_at(now)
+    }
+
+    /// Sends at most `bytes_max` of what is queued.
+    fn flush_bytes<D: Driver + ?Sized>(&mut self, driver: &mut D, bytes_max: usize) {
+        if !self.sending && self.writer.queued_bytes() > 0 && bytes_max > 0 && !self.fin_sent {
             let (queued, answers) = (self.writer.queued_bytes(), self.writer.answer_bytes());
             let mut segments = std::mem::take(&mut self.segments);
-            self.writer.take(MAX_SEND_SEGMENTS, &mut segments);
+            self.writer.take_bytes(MAX_SEND_SEGMENTS, bytes_max, &mut segments);
             self.in_flight_bytes = queued - self.writer.queued_bytes();
             self.in_flight_answer_bytes = answers - self.writer.answer_bytes();
             self.sending = true;

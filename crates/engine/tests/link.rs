@@ -356,6 +356,7 @@ struct Held {
     /// The outstanding receive.
     receive: Option<(BytesMut, usize)>,
     sends: Vec<Vec<Bytes>>,
+    tcp_info: Option<TcpInfo>,
 }
 
 impl Driver for Held {
@@ -400,7 +401,7 @@ impl Driver for Held {
     }
 
     fn tcp_info(&self, _: Token) -> Option<TcpInfo> {
-        None
+        self.tcp_info
     }
 
     fn waker(&self) -> Waker {
@@ -436,6 +437,47 @@ fn receiving_goes_on_when_half_of_the_backlog_is_gone() {
     link.flush(&mut driver);
     assert!(!link.is_drained());
     assert_eq!((driver.sends.len(), driver.receives), (3, 1), "less than half is left");
+}
+
+#[test]
+fn on_a_slow_path_answers_leave_in_full_segments_until_it_runs_empty() {
+    const MSS: usize = 1448;
+    let ms = Duration::from_millis;
+    let slow = |unacked_segments| {
+        let (rtt, min_rtt, send_mss_bytes) = (ms(40), ms(4), MSS as u32);
+        Some(TcpInfo { rtt, min_rtt, send_mss_bytes, unacked_segments, ..TcpInfo::default() })
+    };
+    let mut driver = Held { tcp_info: slow(12), ..Held::default() };
+    let slabs = SlabRing::new(1 << 20, 16);
+    let mut link = Link::new(Token::new(0, 0), PduReader::new(8192), PduWriter::new(), slabs);
+    let (mut random, mut expected) = (Random(8), PduWriter::new());
+    for n in 0..10 {
+        let answer = pdu(&mut random, 2048, 0);
+        expected.push(answer.clone());
+        link.push(answer);
+        let again = link.flush_packed(&mut driver, ms(n));
+        assert_eq!(again.is_some(), !link.tx_backlog_bytes().is_multiple_of(MSS));
+        link.on_sent(Vec::new());
+    }
+    let sizes = |driver: &Held| driver.sends.iter().map(|send| send.concat().len()).collect::<Vec<_>>();
+    assert!(sizes(&driver).iter().all(|bytes| bytes.is_multiple_of(MSS)), "{:?}", sizes(&driver));
+    assert_eq!(sizes(&driver).iter().sum::<usize>(), 10 * 2096 / MSS * MSS);
+    // The rest leaves when little waits on the way.
+    driver.tcp_info = slow(2);
+    assert_eq!(link.flush_packed(&mut driver, ms(10)), None);
+    link.on_sent(Vec::new());
+    assert!(link.is_drained());
+    let mut whole = Vec::new();
+    expected.take(usize::MAX, &mut whole);
+    assert!(driver.sends.concat().concat() == whole.concat(), "every byte once and in order");
+    // A link that is closing waits for nothing.
+    driver.tcp_info = slow(12);
+    link.push(pdu(&mut random, 100, 0));
+    assert!(link.flush_packed(&mut driver, ms(11)).is_some());
+    link.close_after_flush();
+    assert_eq!(link.flush_packed(&mut driver, ms(11)), None);
+    link.on_sent(Vec::new());
+    assert!(link.is_drained());
 }
 
 #[test]

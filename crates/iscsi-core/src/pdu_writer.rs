@@ -286,10 +286,29 @@ impl PduWriter {
     /// Takes up to `max` segments off the queue, for a driver that owns the bytes it sends. PDUs behind data to be assembled may
     /// remain; their turn comes when these are sent.
     pub fn take(&mut self, max: usize, out: &mut Vec<Bytes>) {
+        self.take_bytes(max, usize::MAX, out);
+    }
+
+    /// As [`PduWriter::take`], and at most `bytes_max` bytes: the last segment may be cut anywhere.
+    pub fn take_bytes(&mut self, max: usize, bytes_max: usize, out: &mut Vec<Bytes>) {
         self.make();
         self.seal_arena();
-        let n = max.min(self.segments.len());
-        for Segment { bytes, answer_bytes } in self.segments.drain(..n) {
+        let mut room = bytes_max;
+        for _ in 0..max {
+            let Some(front) = self.segments.front_mut() else { return };
+            if front.bytes.len() > room {
+                if room > 0 {
+                    let part = front.bytes.split_to(room);
+                    let answered = room.min(front.answer_bytes);
+                    front.answer_bytes -= answered;
+                    self.answer_bytes -= answered;
+                    self.made_bytes -= room;
+                    out.push(part);
+                }
+                return;
+            }
+            let Some(Segment { bytes, answer_bytes }) = self.segments.pop_front() else { return };
+            room -= bytes.len();
             self.made_bytes -= bytes.len();
             self.answer_bytes -= answer_bytes;
             out.push(bytes);

@@ -403,6 +403,18 @@ fn answers_are_counted_apart_from_data_of_reads() {
             assert!(writer.answer_bytes() <= writer.queued_bytes());
         }
         assert_eq!(writer.answer_bytes(), 0);
+        let (mut writer, whole) = (fill(), out.concat());
+        out.clear();
+        while writer.queued_bytes() > 0 {
+            let (before, queued) = (out.len(), writer.queued_bytes());
+            writer.take_bytes(3, 333, &mut out);
+            let taken: usize = out[before..].iter().map(Bytes::len).sum();
+            assert!(taken > 0 && taken <= 333 && out.len() <= before + 3);
+            assert_eq!(writer.queued_bytes(), queued - taken);
+            assert!(writer.answer_bytes() <= writer.queued_bytes());
+        }
+        assert_eq!(writer.answer_bytes(), 0);
+        assert!(out.concat() == whole, "cut anywhere, the bytes are the same");
         let mut writer = fill();
         while writer.queued_bytes() > 0 {
             let mut slices = [std::io::IoSlice::new(&[]); 8];

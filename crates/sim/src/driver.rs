@@ -176,8 +176,8 @@ impl Driver for SimDriver {
         self.with(token, |state, conn, side| state.network.address(conn, side.other()))
     }
 
-    fn tcp_info(&self, _token: Token) -> Option<TcpInfo> {
-        None
+    fn tcp_info(&self, token: Token) -> Option<TcpInfo> {
+        self.with(token, |state, conn, side| state.tcp_on_air(conn, side))?
     }
 
     fn waker(&self) -> Waker {

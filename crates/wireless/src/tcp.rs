@@ -120,7 +120,9 @@ pub struct Endpoint {
     congestion_window: f64,
     threshold: f64,
     phase: Phase,
+    /// Mean and deviation.
     round_trip_ns: Option<(f64, f64)>,
+    shortest_round_trip_ns: u64,
     backed_off: u32,
     timeout_at: Option<u64>,
     probe: bool,
@@ -154,6 +156,7 @@ impl Endpoint {
             threshold: f64::INFINITY,
             phase: Phase::Open,
             round_trip_ns: None,
+            shortest_round_trip_ns: u64::MAX,
             backed_off: 0,
             timeout_at: None,
             probe: false,
@@ -190,6 +193,26 @@ impl Endpoint {
     /// Bytes written and not yet acknowledged.
     pub fn backlog(&self) -> u64 {
         self.written - self.acknowledged
+    }
+
+    /// Segments sent and not acknowledged in order.
+    pub fn unacknowledged_segments(&self) -> usize {
+        self.under_way.len()
+    }
+
+    /// The smoothed and the shortest round trip, ns; `None` before the first was measured.
+    pub fn round_trips_ns(&self) -> Option<(u64, u64)> {
+        self.round_trip_ns.map(|(mean, _)| (mean as u64, self.shortest_round_trip_ns))
+    }
+
+    /// Most bytes of a segment.
+    pub fn mss_bytes(&self) -> u32 {
+        self.setup.mss_bytes
+    }
+
+    /// Bytes that the other end has acknowledged.
+    pub fn acknowledged_bytes(&self) -> u64 {
+        self.acknowledged
     }
 
     /// Timeouts, and segments retransmitted.
@@ -351,6 +374,7 @@ impl Endpoint {
         self.acknowledged += news;
         let marked = self.mark_blocks(&segment.blocks);
         if let Some(round_trip) = measured {
+            self.shortest_round_trip_ns = self.shortest_round_trip_ns.min(round_trip);
             self.measure(round_trip as f64);
         }
         if news > 0 {

@@ -1,4 +1,4 @@
-//! What the kernel's TCP knows about a connection (tcp(7), TCP_INFO): for metrics and for the doctor.
+//! What the kernel's TCP knows about a connection (tcp(7), TCP_INFO).
 
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -11,6 +11,8 @@ pub struct TcpInfo {
     pub rtt: Duration,
     /// Its mean deviation.
     pub rtt_variation: Duration,
+    /// The shortest round-trip time of the last minutes; zero where the kernel does not measure it (Linux before 4.6).
+    pub min_rtt: Duration,
     /// Retransmission timeout.
     pub rto: Duration,
     /// Congestion window, segments.
@@ -47,6 +49,7 @@ pub(super) fn query(fd: BorrowedFd<'_>) -> Option<TcpInfo> {
     Some(TcpInfo {
         rtt: micros(raw.tcpi_rtt),
         rtt_variation: micros(raw.tcpi_rttvar),
+        min_rtt: micros(if raw.tcpi_min_rtt == u32::MAX { 0 } else { raw.tcpi_min_rtt }),
         rto: micros(raw.tcpi_rto),
         congestion_window_segments: raw.tcpi_snd_cwnd,
         send_mss_bytes: raw.tcpi_snd_mss,

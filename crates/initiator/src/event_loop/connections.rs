@@ -56,11 +56,14 @@ pub(super) struct Up {
     pub absent: Vec<Absent>,
     /// Traffic of connections that no longer exist.
     pub past: LinkStats,
+    /// When to flush again, because a connection holds back the end of what is queued.
+    pub flushes_at: Option<Time>,
 }
 
 impl Up {
     pub(super) fn new(session: InitiatorSession, leading: Connection) -> Self {
-        Self { session, connections: vec![leading], absent: Vec::new(), past: LinkStats::default() }
+        let (connections, past) = (vec![leading], LinkStats::default());
+        Self { session, connections, absent: Vec::new(), past, flushes_at: None }
     }
 
     pub(super) fn link(&mut self, cid: Cid) -> Option<&mut Link> {
@@ -85,11 +88,13 @@ impl Up {
     }
 
     /// Sends what is queued and starts to receive, on every connection.
-    pub(super) fn flush(&mut self, driver: &mut impl Driver) {
+    pub(super) fn flush(&mut self, driver: &mut impl Driver, now: Time) {
         let high_water = self.tx_high_water();
+        self.flushes_at = None;
         for connection in &mut self.connections {
             connection.link.set_tx_high_water(high_water);
-            connection.link.flush(driver);
+            let again = connection.link.flush_packed(driver, now);
+            self.flushes_at = self.flushes_at.into_iter().chain(again).min();
         }
     }
 

@@ -196,7 +196,7 @@ impl<P: Platform> EventLoop<P> {
         self.settle_units();
         self.step_workload();
         if let State::Up(up) = &mut self.state {
-            up.flush(&mut self.driver);
+            up.flush(&mut self.driver, self.now);
         }
     }
 
@@ -235,7 +235,9 @@ impl<P: Platform> EventLoop<P> {
     pub(crate) fn next_deadline(&self) -> Option<Time> {
         let state = match &self.state {
             State::Connecting(attempt) => Some(attempt.deadline()),
-            State::Up(up) => up.next_deadline().into_iter().chain(self.units.next_deadline()).min(),
+            State::Up(up) => {
+                up.next_deadline().into_iter().chain(self.units.next_deadline()).chain(up.flushes_at).min()
+            }
             State::Resolving(_, at) | State::Waiting(at) | State::Leaving(_, at) => Some(*at),
             State::Over(_) => None,
         };

@@ -47,6 +47,8 @@ pub(super) struct Connection {
     pub state: State,
     /// When the login or the closing must be complete; [`Connections::set_deadline`] changes it.
     deadline: Option<Time>,
+    /// When the end of what is queued to be sent, which it holds back, is looked at again.
+    holds_until: Option<Time>,
     /// Keeps its initiator at this shard, from the first PDU on.
     pub home: Option<Home>,
     /// Traffic that the session's counters already include.
@@ -84,6 +86,7 @@ impl Connection {
             portal,
             state: State::Login(Box::new(TargetLogin::new(StatSn(1)))),
             deadline: None,
+            holds_until: None,
             home,
             counted: LinkStats::default(),
             outgoing_bytes: 0,
@@ -101,6 +104,7 @@ pub(super) struct Connections {
     slots: Vec<Option<Box<Connection>>>,
     touched: Vec<Token>,
     due: Due<Token>,
+    holding: Due<Token>,
     /// How many were examined in scans over several connections, not because of their own traffic.
     pub looked_at: Cell<u64>,
     /// Connections without a normal session, oldest first: the first to be closed when there are too many.
@@ -140,6 +144,26 @@ impl Connections {
         }
     }
 
+    /// Sets when a connection is flushed again because it holds back the end of what is queued.
+    fn hold(&mut self, token: Token, until: Option<Time>) {
+        let slot = self.slots.get_mut(token.index()).and_then(Option::as_deref_mut);
+        if let Some(connection) = slot.filter(|connection| connection.link.token() == token) {
+            self.holding.change(token, &mut connection.holds_until, until);
+        }
+    }
+
+    /// When a connection that holds something back is flushed again.
+    pub fn next_flush(&self) -> Option<Time> {
+        self.holding.next()
+    }
+
+    /// Marks the connections whose time for that has come for the next flush.
+    pub fn touch_holding(&mut self, now: Time) {
+        for token in self.holding.until(now) {
+            self.touch(token);
+        }
+    }
+
     /// The remote address of a connection.
     pub fn peer(&self, token: Token) -> Option<SocketAddr> {
         let slot = self.slots.get(token.index()).and_then(Option::as_deref);
@@ -152,6 +176,7 @@ impl Connections {
 
     pub fn remove(&mut self, token: Token) -> Option<Box<Connection>> {
         self.set_deadline(token, None);
+        self.hold(token, None);
         self.get_mut(token)?;
         self.slots[token.index()].take()
     }
@@ -419,7 +444,8 @@ impl<P: Platform> Shard<P> {
                 connection.touched = false;
                 // PDUs that a peer sends before its session can start stay in the kernel.
                 if !matches!(connection.state, State::Reinstating(_)) {
-                    connection.link.flush(&mut self.driver);
+                    let holds_until = connection.link.flush_packed(&mut self.driver, self.now);
+                    self.connections.hold(token, holds_until);
                 }
             }
         }

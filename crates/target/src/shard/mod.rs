@@ -138,7 +138,7 @@ impl<P: Platform> Shard<P> {
 
     /// When deadlines must be checked, if there are any: [`Shard::turn`] has work then even if no event occurs.
     pub fn next_deadline(&self) -> Option<Time> {
-        self.next_scan
+        [self.next_scan, self.connections.next_flush()].into_iter().flatten().min()
     }
 
     /// Waits once, and handles the events; false when the shard has ended.
@@ -146,7 +146,7 @@ impl<P: Platform> Shard<P> {
     /// # Errors
     /// The driver fails permanently.
     pub fn turn(&mut self) -> io::Result<bool> {
-        let timeout = self.next_scan.map(|at| at.saturating_sub(self.shared.platform.now()));
+        let timeout = self.next_deadline().map(|at| at.saturating_sub(self.shared.platform.now()));
         let mut completions = std::mem::take(&mut self.completions);
         self.driver.may_poll(!self.workers.are_busy(self.now));
         self.driver.wait(timeout, &mut completions)?;
@@ -172,6 +172,7 @@ impl<P: Platform> Shard<P> {
             self.take_message(message);
         }
         self.messages = messages;
+        self.connections.touch_holding(self.now);
         self.pass_on();
         if busy {
             let soon = self.now + TIMER_SCAN;
