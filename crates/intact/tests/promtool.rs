@@ -19,8 +19,10 @@ fn promtool_has_nothing_to_say_of_our_metrics() {
     }
     let directory = tempfile::tempdir().unwrap();
     let at = SocketAddr::from(([127, 0, 0, 1], free_port()));
-    let config =
-        format!("[metrics]\nlisten = \"{at}\"\n{}", target(IQN, "queue_depth = 8", &["ram:1M", "ram:1M"]));
+    let config = format!(
+        "[metrics]\nlisten = \"{at}\"\n[nbd]\nlisten = [\"127.0.0.1:0\"]\n{}",
+        target(IQN, "queue_depth = 8", &["ram:1M", "ram:1M"])
+    );
     let server = serve(directory.path(), 1, &config);
     // Labels of a session, of a refused login and of a command that failed are there too.
     let peer = || RawPeer::connect(server.portal(), PATIENCE, &Transcript::new()).unwrap();
@@ -37,6 +39,7 @@ fn promtool_has_nothing_to_say_of_our_metrics() {
     stream.read_to_string(&mut answer).unwrap();
     let (head, metrics) = answer.split_once("\r\n\r\n").unwrap();
     assert!(head.starts_with("HTTP/1.0 200"), "{head}");
+    assert!(metrics.contains("intact_nbd_requests_total{command=\"read\"} 0"), "{metrics}");
     let mut promtool = Command::new("promtool")
         .args(["check", "metrics"])
         .stdin(Stdio::piped())

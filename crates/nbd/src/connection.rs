@@ -18,6 +18,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
+use crate::counters::{Counters, Refusal};
 use crate::export::{Attached, Brought, Facts, Failed, Peer, Work};
 use crate::negotiation::{ALLOCATION_ID, Agreed, Negotiation, Next, Tls};
 use crate::server::{PAGE_BYTES, Shared};
@@ -50,13 +51,17 @@ pub(crate) async fn serve(
     address: SocketAddr,
     _slot: OwnedSemaphorePermit,
 ) {
-    let agreed = match timeout(HANDSHAKE_TIMEOUT, handshake(&shared, stream, address)).await {
-        Ok(Ok(Some(agreed))) => agreed,
-        Ok(Ok(None)) => return,
-        Ok(Err(error)) => return tracing::debug!(peer = %address, %error, "an NBD handshake failed"),
-        Err(_) => return tracing::debug!(peer = %address, "an NBD handshake took too long"),
+    let in_time = timeout(HANDSHAKE_TIMEOUT, handshake(&shared, stream, address)).await;
+    let agreed = in_time.unwrap_or_else(|_| Err(broken("the handshake took too long")));
+    let (stream, tls, agreed) = match agreed {
+        Ok(Some(agreed)) => agreed,
+        Ok(None) => return,
+        Err(error) => {
+            shared.counters.refuse(Refusal::Handshake);
+            return tracing::debug!(peer = %address, %error, "an NBD handshake failed");
+        }
     };
-    let (stream, agreed) = agreed;
+    let _served = shared.counters.serve(tls);
     let name = agreed.export.name();
     tracing::debug!(peer = %address, export = name, "an NBD client is served");
     if let Err(error) = transmit(&shared, stream, agreed, address).await {
@@ -68,12 +73,12 @@ fn broken(rule: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, rule.to_owned())
 }
 
-/// `None`: the client has left in an orderly way.
+/// The stream, whether it is encrypted, and the result of the negotiation. `None`: the client has left in an orderly way.
 async fn handshake(
     shared: &Shared,
     stream: TcpStream,
     address: SocketAddr,
-) -> io::Result<Option<(Stream, Agreed)>> {
+) -> io::Result<Option<(Stream, bool, Agreed)>> {
     let tls = match (&shared.tls, shared.tls_required) {
         (None, _) => Tls::Off,
         (Some(_), false) => Tls::Offered,
@@ -90,14 +95,14 @@ async fn handshake(
     };
     // Exactly the expected bytes are read, so no unencrypted bytes are left over when TLS starts.
     if let Some(stop) = options(&mut plain, &mut negotiation, shared, &peer).await? {
-        return Ok(stop.map(|agreed| (Box::pin(plain) as Stream, agreed)));
+        return Ok(stop.map(|agreed| (Box::pin(plain) as Stream, false, agreed)));
     }
     let Some(acceptor) = &shared.tls else { return Err(broken("TLS without a certificate")) };
     let mut secret = acceptor.accept(plain).await?;
     peer.proven = shared.client_certificates && secret.get_ref().1.peer_certificates().is_some();
     negotiation.secured();
     match options(&mut secret, &mut negotiation, shared, &peer).await? {
-        Some(stop) => Ok(stop.map(|agreed| (Box::pin(secret) as Stream, agreed))),
+        Some(stop) => Ok(stop.map(|agreed| (Box::pin(secret) as Stream, true, agreed))),
         None => Err(broken("TLS within TLS")),
     }
 }
@@ -262,6 +267,7 @@ impl Requests<'_> {
             if request.command == command::DISC {
                 return Ok(());
             }
+            self.shared.counters.request(request.command);
             let facts = Facts::of(self.attached.export(), self.shared.request_bytes_max);
             let fits = request.length <= facts.request_bytes_max;
             if request.command == command::WRITE && !fits {
@@ -273,6 +279,7 @@ impl Requests<'_> {
                 command::WRITE => {
                     let mut data = self.attached.slabs().take(request.length as usize);
                     in_time(stream.read_exact(&mut data)).await?;
+                    self.shared.counters.receive(data.len() as u64);
                     data.freeze()
                 }
                 _ => Bytes::new(),
@@ -343,6 +350,7 @@ impl Requests<'_> {
     }
 
     fn fail(&self, request: &Request, failed: &Failed, held: Held) {
+        self.shared.counters.fail(failed.errno);
         let head = self.form.error(request.cookie, failed.errno, &failed.text);
         // A client that has left needs no reply.
         let _ = self.replies.send(Reply { head, data: Bytes::new(), _held: held });
@@ -355,6 +363,7 @@ impl Requests<'_> {
             offset: request.offset,
             form: self.form,
             replies: self.replies.clone(),
+            counters: Arc::clone(&self.shared.counters),
             held: Some(held),
         };
         let attached = Arc::clone(&self.attached);
@@ -385,6 +394,7 @@ struct Answer {
     offset: u64,
     form: ReplyForm,
     replies: UnboundedSender<Reply>,
+    counters: Arc<Counters>,
     held: Option<Held>,
 }
 
@@ -392,11 +402,17 @@ impl Answer {
     fn send(mut self, result: Result<Brought, Failed>) {
         let (head, data) = match result {
             Ok(Brought::Nothing) => (self.form.done(self.cookie), Bytes::new()),
-            Ok(Brought::Data(data)) => (self.form.data(self.cookie, self.offset, data.len() as u32), data),
+            Ok(Brought::Data(data)) => {
+                self.counters.send(data.len() as u64);
+                (self.form.data(self.cookie, self.offset, data.len() as u32), data)
+            }
             Ok(Brought::Extents(extents)) => {
                 (wire::block_status(self.cookie, ALLOCATION_ID, &extents), Bytes::new())
             }
-            Err(failed) => (self.form.error(self.cookie, failed.errno, &failed.text), Bytes::new()),
+            Err(failed) => {
+                self.counters.fail(failed.errno);
+                (self.form.error(self.cookie, failed.errno, &failed.text), Bytes::new())
+            }
         };
         self.reply(head, data);
     }
@@ -410,7 +426,10 @@ impl Answer {
 
 impl Drop for Answer {
     fn drop(&mut self) {
-        let head = self.form.error(self.cookie, Errno::Io, "the store failed in a way that no store may");
-        self.reply(head, Bytes::new());
+        if self.held.is_some() {
+            self.counters.fail(Errno::Io);
+            let head = self.form.error(self.cookie, Errno::Io, "the store failed in a way that no store may");
+            self.reply(head, Bytes::new());
+        }
     }
 }

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod connection;
+pub mod counters;
 pub mod export;
 pub mod negotiation;
 pub mod seats;
@@ -14,6 +15,7 @@ mod server;
 mod tls;
 pub mod wire;
 
+pub use counters::Counters;
 pub use export::{Denied, Export, Exports, Peer};
 pub use server::{CONNECTIONS_MAX, Job, Offload, Options, Server, StartError};
 pub use tls::{TlsError, TlsOptions};

@@ -13,6 +13,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
 use crate::connection;
+use crate::counters::{Counters, Refusal};
 use crate::export::{Exports, REQUEST_BYTES_MAX};
 use crate::seats::Seats;
 use crate::tls::{self, TlsError, TlsOptions};
@@ -76,6 +77,7 @@ pub(crate) struct Shared {
     pub client_certificates: bool,
     pub slabs: SlabRing,
     pub seats: Arc<Seats>,
+    pub counters: Arc<Counters>,
     /// The memory for request data, in pages.
     pub memory: Arc<Semaphore>,
     /// The share of one connection, pages.
@@ -91,6 +93,7 @@ pub struct Server {
     addresses: Vec<SocketAddr>,
     ending: watch::Sender<bool>,
     connections: Arc<Semaphore>,
+    counters: Arc<Counters>,
 }
 
 impl Server {
@@ -117,6 +120,7 @@ impl Server {
             .map_err(StartError::Threads)?;
         let (ending, watched) = watch::channel(false);
         let share = options.buffer_bytes_max / SHARE;
+        let counters = Arc::<Counters>::default();
         let shared = Arc::new(Shared {
             exports,
             offload,
@@ -125,6 +129,7 @@ impl Server {
             client_certificates: options.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some()),
             slabs: SlabRing::new(SLAB_BYTES, (options.buffer_bytes_max as usize / SLAB_BYTES).max(16)),
             seats: Arc::default(),
+            counters: Arc::clone(&counters),
             memory: Arc::new(Semaphore::new((options.buffer_bytes_max / PAGE_BYTES) as usize)),
             share_pages: (share / PAGE_BYTES) as usize,
             request_bytes_max: 1 << share.clamp(PAGE_BYTES, REQUEST_BYTES_MAX.into()).ilog2(),
@@ -135,12 +140,17 @@ impl Server {
             let (shared, connections) = (Arc::clone(&shared), Arc::clone(&connections));
             runtime.spawn(accept(listener, shared, connections));
         }
-        Ok(Self { runtime: Some(runtime), addresses, ending, connections })
+        Ok(Self { runtime: Some(runtime), addresses, ending, connections, counters })
     }
 
     /// The addresses on which it listens, with the ports that the system chose.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// What it counts.
+    pub fn counters(&self) -> &Arc<Counters> {
+        &self.counters
     }
 
     /// Accepts no more connections and requests, waits up to `grace` for outstanding ones, and shuts down.
@@ -169,6 +179,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, connections: Arc<Sem
             Ok((stream, peer)) => {
                 // A connection above the limit is closed; the client can try again when others have gone.
                 let Ok(slot) = Arc::clone(&connections).try_acquire_owned() else {
+                    shared.counters.refuse(Refusal::Full);
                     tracing::debug!(%peer, "refused: {CONNECTIONS_MAX} NBD connections are open");
                     continue;
                 };

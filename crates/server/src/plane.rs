@@ -23,7 +23,7 @@ use tokio::sync::oneshot;
 use crate::clients::{Placed, Places};
 use crate::config::ControlSocket;
 use crate::control::{Answer, MAX_REQUEST_BYTES, Reply, Request};
-use crate::metrics;
+use crate::metrics::{self, MoreFamilies};
 
 /// Maximum number of requests answered at a time, of both kinds together.
 const MAX_ANSWERS: usize = 16;
@@ -40,6 +40,7 @@ struct Shared {
     observe: Arc<Observe>,
     view: Arc<dyn ServerView>,
     reload: Reload,
+    more: Vec<Arc<dyn MoreFamilies>>,
 }
 
 /// The running control plane. Dropping it stops the thread and removes the socket.
@@ -77,7 +78,7 @@ pub enum PlaneError {
 
 impl ControlPlane {
     /// Opens the control socket and the metrics address, and serves them. If another server uses the default control
-    /// socket, this one has none: see [`ControlPlane::notice`].
+    /// socket, this one has none: see [`ControlPlane::notice`]. `more` are counters of other parts of the program, for `/metrics`.
     ///
     /// # Errors
     /// A place that was explicitly requested cannot be used.
@@ -87,6 +88,7 @@ impl ControlPlane {
         observe: Arc<Observe>,
         view: Arc<dyn ServerView>,
         reload: Reload,
+        more: Vec<Arc<dyn MoreFamilies>>,
     ) -> Result<Self, PlaneError> {
         let mut notice = None;
         let control = match control {
@@ -112,7 +114,7 @@ impl ControlPlane {
             .transpose()?;
         let (control_path, control) = control.unzip();
         let (metrics_address, metrics) = metrics.unzip();
-        let shared = Arc::new(Shared { observe, view, reload });
+        let shared = Arc::new(Shared { observe, view, reload, more });
         let (stop, stopped) = oneshot::channel();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -352,8 +354,8 @@ async fn serve_metrics(listener: Option<TcpListener>, shared: Arc<Shared>) {
         let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
         let open = accept.contains("application/openmetrics-text");
         let text = tokio::task::spawn_blocking(move || match open {
-            true => metrics::openmetrics(&shared.observe),
-            false => metrics::plain_text(&shared.observe),
+            true => metrics::openmetrics_with(&shared.observe, &shared.more),
+            false => metrics::plain_text(&shared.observe, &shared.more),
         });
         let kind = if open { OPENMETRICS } else { PLAIN_TEXT };
         ([(header::CONTENT_TYPE, kind)], text.await.unwrap_or_default())

@@ -90,7 +90,14 @@ impl ServerView for Fixed {
 fn start(path: &Path, observe: Arc<Observe>) -> Result<ControlPlane, PlaneError> {
     let reload = Box::new(|| Err("there is no file".to_owned()));
     let metrics = Some("127.0.0.1:0".parse().unwrap());
-    ControlPlane::start(&ControlSocket::At(path.to_owned()), metrics, observe, Arc::new(Fixed), reload)
+    ControlPlane::start(
+        &ControlSocket::At(path.to_owned()),
+        metrics,
+        observe,
+        Arc::new(Fixed),
+        reload,
+        Vec::new(),
+    )
 }
 
 fn refusal(path: &Path) -> String {
@@ -251,6 +258,7 @@ fn metrics_are_served_over_http() {
         Arc::default(),
         Arc::new(Fixed),
         Box::new(|| Ok(Vec::new())),
+        Vec::new(),
     );
     let Err(error) = again else { panic!("it started") };
     assert!(error.to_string().contains("--metrics"), "{error}");

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use iscsi_core::target::login::Refusal;
 use iscsi_core::wire::{LoginStage, LoginStatus};
-use server::metrics::openmetrics;
+use server::metrics::{Family, MoreFamilies, openmetrics, openmetrics_with};
 use target::observe::metrics::{Reason, SessionLabels};
 use target::observe::{LoginEvent, Observe, Op};
 
@@ -161,6 +161,27 @@ fn everything_that_was_counted_is_in_the_text() {
     observe.metrics.remove_lun("iqn.a", 3);
     let samples = parse(&openmetrics(&observe));
     assert_eq!(value(&samples, "intact_lun_bytes_total", &[]), None);
+}
+
+struct Parrots(u64);
+
+impl MoreFamilies for Parrots {
+    fn families(&self) -> Vec<Family> {
+        let samples = |labels: Vec<_>| vec![(labels, self.0)];
+        vec![
+            Family { name: "parrots", help: "Parrots", is_counter: false, samples: samples(vec![]) },
+            Family { name: "calls", help: "Calls", is_counter: true, samples: samples(vec![("word", "no")]) },
+        ]
+    }
+}
+
+#[test]
+fn other_parts_of_the_program_add_their_families() {
+    let observe = Arc::new(Observe::new());
+    let samples = parse(&openmetrics_with(&observe, &[Arc::new(Parrots(7))]));
+    assert_eq!(value(&samples, "intact_parrots", &[]), Some(7.0));
+    assert_eq!(value(&samples, "intact_calls_total", &[("word", "no")]), Some(7.0));
+    assert_eq!(value(&samples, "intact_logins_accepted_total", &[]), Some(0.0));
 }
 
 #[test]

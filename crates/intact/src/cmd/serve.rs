@@ -181,7 +181,9 @@ fn serve(args: Args, log: &Log) -> ExitCode {
     };
     retry_missing(&server);
     let view = Arc::clone(&server);
-    let plane = match ControlPlane::start(&config.control_socket, config.metrics, observe, view, reload) {
+    let more = nbd.iter().map(export::families).collect();
+    let plane = match ControlPlane::start(&config.control_socket, config.metrics, observe, view, reload, more)
+    {
         Ok(plane) => plane,
         Err(error) => {
             server.shutdown(Duration::ZERO);

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use blockstore::{DelayStore, Fault, FaultError, FaultRule, FaultStore, Op, OpSet, RamStore};
+use nbd::counters::Refusal;
 use nbd::seats::CONNECTIONS_PER_EXPORT_MAX;
 use nbd::wire::{command, option, reply};
 use scsi::{Asc, UaScope};
@@ -41,6 +42,30 @@ fn a_write_whose_data_stop_in_the_middle_changes_nothing() {
     until("the connection is gone", || Arc::strong_count(&lab.disk) == AT_REST);
     let back = lab.open(false).run(READ, 0, 64 << 10, &[]);
     assert!(back.data.iter().all(|byte| *byte == 0));
+}
+
+/// What an operator sees of clients that work, fail and leave.
+#[test]
+fn connections_requests_bytes_and_errors_are_counted() {
+    let lab = Lab::new(Arc::new(ram()));
+    let counters = Arc::clone(lab.server.counters());
+    let mut client = lab.open(true);
+    assert_eq!(client.run(WRITE, 0, 4096, &[7; 4096]).error, 0);
+    assert_eq!(client.run(READ, 0, 512, &[]).error, 0);
+    assert_ne!(client.run(READ, SIZE, 512, &[]).error, 0, "beyond the end");
+    assert_eq!(client.run(FLUSH, 0, 0, &[]).error, 0);
+    assert_eq!((counters.open(), counters.served(false), counters.served(true)), (1, 1, 0));
+    assert_eq!(counters.requests(), [2, 1, 1, 0, 0, 0, 0, 0]);
+    assert_eq!((counters.received_bytes(), counters.sent_bytes()), (4096, 512));
+    assert_eq!(counters.errors(), [0, 0, 1, 0, 0], "EINVAL");
+    drop(client);
+    until("the connection has ended", || counters.open() == 0);
+
+    let mut stranger = lab.client();
+    stranger.bytes(18);
+    stranger.stream.write_all(&[0xff; 64]).unwrap();
+    until("the handshake was refused", || counters.refused(Refusal::Handshake) == 1);
+    assert_eq!((counters.served(false), counters.refused(Refusal::Full)), (1, 0));
 }
 
 #[test]

@@ -14,6 +14,8 @@ use scsi::PiField;
 use target::observe::metrics::{Count, LunStats, Op, OpStats, Reason, SessionCounters, Sessions};
 use target::observe::{LoginLog, Metrics, Observe};
 
+use super::MoreFamilies;
+
 type Labels<'a> = Vec<(&'static str, &'a str)>;
 
 fn counters<'a>(
@@ -274,5 +276,34 @@ impl Collector for Families {
         collect_memory(metrics, &mut encoder)?;
         collect_polls(metrics, &mut encoder)?;
         collect_sessions(metrics, &mut encoder)
+    }
+}
+
+/// The collector of other parts of the program.
+pub(super) struct More(pub Vec<Arc<dyn MoreFamilies>>);
+
+impl fmt::Debug for More {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("More").finish_non_exhaustive()
+    }
+}
+
+impl Collector for More {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        for family in self.0.iter().flat_map(|part| part.families()) {
+            if family.is_counter {
+                counters(&mut encoder, (family.name, family.help, None), family.samples.into_iter())?;
+                continue;
+            }
+            let mut metric = encoder.encode_descriptor(family.name, family.help, None, MetricType::Gauge)?;
+            for (labels, value) in family.samples {
+                let value = i64::try_from(value).unwrap_or(i64::MAX);
+                match labels.is_empty() {
+                    true => metric.encode_gauge(&value)?,
+                    false => ConstGauge::new(value).encode(metric.encode_family(&labels)?)?,
+                }
+            }
+        }
+        Ok(())
     }
 }

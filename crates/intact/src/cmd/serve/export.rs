@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lun::Unit;
-use nbd::{Denied, Export, Exports, Options, Peer, StartError, TlsOptions};
+use nbd::counters::{COMMANDS, ERRORS, Refusal};
+use nbd::{Counters, Denied, Export, Exports, Options, Peer, StartError, TlsOptions};
 use scsi::Outcome;
 use server::config::{Config, NbdConfig};
+use server::metrics::{Family, MoreFamilies};
 use target::{ServedUnit, Server};
 
 /// NBD requests may use this part of the memory limit of iSCSI in addition, up to a bound.
@@ -29,6 +31,62 @@ pub fn start(config: &Config, server: &Arc<Server>) -> Result<Option<nbd::Server
     let exports = Arc::new(Units(Arc::clone(server)));
     let server = Arc::clone(server);
     nbd::Server::start(&options, exports, Arc::new(move |lane, job| server.offload(lane, job))).map(Some)
+}
+
+/// The counters of `server`, for `/metrics`.
+pub fn families(server: &nbd::Server) -> Arc<dyn MoreFamilies> {
+    Arc::new(NbdFamilies(Arc::clone(server.counters())))
+}
+
+struct NbdFamilies(Arc<Counters>);
+
+impl MoreFamilies for NbdFamilies {
+    fn families(&self) -> Vec<Family> {
+        let Self(counters) = self;
+        let family = |name, help, samples| Family { name, help, is_counter: true, samples };
+        let requests = COMMANDS.into_iter().zip(counters.requests());
+        let errors = ERRORS.into_iter().zip(counters.errors());
+        vec![
+            Family {
+                is_counter: false,
+                ..family(
+                    "nbd_connections",
+                    "NBD connections that are served",
+                    vec![(vec![], counters.open())],
+                )
+            },
+            family(
+                "nbd_connections_served",
+                "NBD connections that were served",
+                [(false, "no"), (true, "yes")]
+                    .map(|(tls, word)| (vec![("tls", word)], counters.served(tls)))
+                    .into(),
+            ),
+            family(
+                "nbd_connections_refused",
+                "NBD connections that were not served, by reason",
+                Refusal::ALL.map(|why| (vec![("reason", why.label())], counters.refused(why))).into(),
+            ),
+            family(
+                "nbd_requests",
+                "NBD requests, by command",
+                requests.map(|(name, count)| (vec![("command", name)], count)).collect(),
+            ),
+            family(
+                "nbd_errors",
+                "NBD replies with an error, by error",
+                errors.map(|((_, name), count)| (vec![("error", name)], count)).collect(),
+            ),
+            family(
+                "nbd_data_bytes",
+                "Data of NBD writes received and of reads sent, bytes",
+                vec![
+                    (vec![("direction", "rx")], counters.received_bytes()),
+                    (vec![("direction", "tx")], counters.sent_bytes()),
+                ],
+            ),
+        ]
+    }
 }
 
 /// The name of a unit for NBD clients.
