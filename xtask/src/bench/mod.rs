@@ -5,6 +5,7 @@
 //! `cargo xtask bench database`: PostgreSQL in the Linux guest, on our target and on tgt ([`database`]); and
 //! `cargo xtask bench fastpath`: instructions and cache misses of a received PDU, counted ([`fastpath`]); and
 //! `cargo xtask bench idle`: the cost of unused targets and units ([`idle`]); and
+//! `cargo xtask bench scaling`: shards against sessions, on the processors that are given ([`scaling`]); and
 //! `cargo xtask bench sessions`: what many sessions on one target cost each other ([`sessions`]); and
 //! `cargo xtask bench pages`: the pages of the checksums and of the guards ([`pages`]).
 //!
@@ -17,6 +18,7 @@ mod connections;
 mod database;
 mod fastpath;
 mod idle;
+mod judge;
 mod pages;
 mod pinned;
 mod place;
@@ -24,6 +26,7 @@ mod progress;
 mod protection;
 mod report;
 mod rows;
+mod scaling;
 mod servers;
 mod sessions;
 
@@ -94,6 +97,12 @@ enum What {
         #[arg(long, default_value_t = 3)]
         attempts: usize,
     },
+    /// Shards against sessions: speed, CPU time of both ends and the load of each shard, on one processor each, on all together and on
+    /// shares of one. Needs two cores; root for the congestion control, for priority and for shares
+    #[command(
+        after_help = "Examples:\n    cargo xtask bench scaling --write\n    cargo xtask bench scaling --quick --only \"128 KiB\""
+    )]
+    Scaling(scaling::Options),
     /// Many sessions on one target: CPU time of a command and of a login, memory and wake-ups of idle sessions. Needs two cores, and
     /// more open files than sessions; root for the congestion control and for priority
     #[command(after_help = "Example:\n    cargo xtask bench sessions --idle 100 1000 --rounds 3")]
@@ -111,6 +120,7 @@ impl What {
         match self {
             Self::DataPath(options) => options.binary.is_some(),
             Self::Database(options) => options.binary.is_some(),
+            Self::Scaling(options) => options.binary.is_some(),
             Self::Sessions(options) => options.binary.is_some(),
             _ => false,
         }
@@ -124,6 +134,7 @@ impl What {
             }
             Self::DataPath(options) => Some(&options.surroundings),
             Self::Database(options) => Some(&options.surroundings),
+            Self::Scaling(options) => Some(&options.surroundings),
             Self::Sessions(options) => Some(&options.surroundings),
             Self::Fastpath(_) | Self::Idle { .. } | Self::Pages { .. } => None,
         }
@@ -178,6 +189,11 @@ impl Sample {
         (self.reads + self.writes) as f64
     }
 
+    /// Measured time, seconds.
+    fn seconds(&self) -> f64 {
+        self.ios() / self.iops
+    }
+
     /// Seconds of the target's CPU time per 10^9 bytes.
     fn target_cpu_per_gb(&self, row: &Row) -> f64 {
         self.target_cpu_seconds / (self.ios() * row.block_bytes as f64 / 1e9)
@@ -218,6 +234,7 @@ pub fn run(root: &Path, args: &Args) -> Result<bool> {
         What::Database(options) => database::run(root, &intact, options)?,
         What::DataPath(options) => pinned::run(root, &intact, options)?,
         What::Target { only, how } => targets(root, &intact, only.as_deref(), how)?,
+        What::Scaling(options) => scaling::run(root, &intact, options)?,
         What::Sessions(options) => sessions::run(root, &intact, options)?,
         What::Fastpath(options) => fastpath::run(root, &intact, options)?,
         What::Idle { seconds, write } => {
@@ -337,6 +354,8 @@ fn measure(
             &row.block_bytes.to_string(),
             "--depth",
             &row.depth.to_string(),
+            "--sessions",
+            &row.sessions.to_string(),
             "--time",
             &format!("{seconds}s"),
         ])

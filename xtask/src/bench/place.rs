@@ -103,13 +103,37 @@ pub fn fill(client: &Path, server: &Server) -> Result<()> {
     bail!("{} could not be filled", server.url)
 }
 
+/// `program` on `cores`, as `taskset -c` writes them, at the highest priority among programs that take turns. In contrast to
+/// [`target`], threads that share a core take turns, and a share of a processor binds them.
+pub fn fairly(program: &Path, cores: &str) -> Command {
+    static NICE: LazyLock<bool> = LazyLock::new(|| works("nice", &["-n", "-20", "true"]));
+    let mut command = Command::new("taskset");
+    command.args(["-c", cores]);
+    if *NICE {
+        command.args(["nice", "-n", "-20"]);
+    }
+    command.arg(program);
+    command
+}
+
+/// Moves all threads of `server` to `cores`.
+pub fn move_to(server: &Server, cores: &str) -> Result<()> {
+    let id = server.process.id().to_string();
+    match works("taskset", &["-a", "-p", "-c", cores, &id]) {
+        true => Ok(()),
+        false => bail!("{} cannot be moved to the processors {cores}", server.name),
+    }
+}
+
+fn works(program: &str, arguments: &[&str]) -> bool {
+    let mut command = Command::new(program);
+    command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
 /// `program` on one core, above the priority of everything else where that is allowed.
 fn pinned(program: &Path, core: usize) -> Command {
-    static FIRST: LazyLock<bool> = LazyLock::new(|| {
-        let mut command = Command::new("chrt");
-        command.args(["-f", PRIORITY, "true"]).stdout(Stdio::null()).stderr(Stdio::null());
-        command.status().is_ok_and(|status| status.success())
-    });
+    static FIRST: LazyLock<bool> = LazyLock::new(|| works("chrt", &["-f", PRIORITY, "true"]));
     let mut command = Command::new("taskset");
     command.args(["-c", &core.to_string()]);
     if *FIRST {

@@ -7,14 +7,16 @@ pub struct Row {
     pub rw: &'static str,
     pub pattern: &'static str,
     pub block_bytes: u64,
+    /// Commands outstanding in each session.
     pub depth: u32,
+    pub sessions: usize,
     /// The required ratio to tgt, digests off and on; 0 where none was set.
     pub floor: [f64; 2],
     /// The ratio to the same tgt that SPDK reaches while polling a whole core; 0 where unknown.
     pub spdk: [f64; 2],
 }
 
-/// A load without floors.
+/// A load of one session, without floors.
 pub const fn row(
     name: &'static str,
     rw: &'static str,
@@ -22,7 +24,7 @@ pub const fn row(
     block_bytes: u64,
     depth: u32,
 ) -> Row {
-    Row { name, rw, pattern, block_bytes, depth, floor: [0.0; 2], spdk: [0.0; 2] }
+    Row { name, rw, pattern, block_bytes, depth, sessions: 1, floor: [0.0; 2], spdk: [0.0; 2] }
 }
 
 impl Row {

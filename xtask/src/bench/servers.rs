@@ -24,19 +24,47 @@ pub struct Server {
     pub(super) process: Child,
 }
 
+/// A thread of a server.
+#[derive(Clone, Debug)]
+pub struct Thread {
+    pub id: u64,
+    pub name: String,
+    /// So far, as the scheduler counts it.
+    pub cpu_seconds: f64,
+    /// Where it ran last.
+    pub processor: usize,
+}
+
+impl Thread {
+    /// From `/proc/PID/task/TID`; none if the thread has ended.
+    fn read(task: &Path) -> Option<Self> {
+        let stat = fs::read_to_string(task.join("stat")).ok()?;
+        // The name is in parentheses, and may itself contain some.
+        let (head, fields) = stat.rsplit_once(") ")?;
+        let (id, name) = head.split_once(" (")?;
+        let spent = fs::read_to_string(task.join("schedstat")).ok()?;
+        Some(Self {
+            id: id.parse().ok()?,
+            name: name.to_owned(),
+            cpu_seconds: spent.split_whitespace().next()?.parse::<f64>().ok()? / 1e9,
+            // proc(5): `processor` is field 39, and `fields` begins with field 3.
+            processor: fields.split_whitespace().nth(36)?.parse().ok()?,
+        })
+    }
+}
+
 impl Server {
-    /// CPU time of all its threads so far, seconds, as the scheduler counts it.
+    /// Its threads now.
+    pub fn threads(&self) -> Result<Vec<Thread>> {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.process.id()));
+        let tasks = tasks.with_context(|| format!("{} has ended", self.name))?;
+        // A thread may end while it is being read.
+        Ok(tasks.filter_map(|task| Thread::read(&task.ok()?.path())).collect())
+    }
+
+    /// CPU time of all its threads so far, seconds.
     pub fn cpu_seconds(&self) -> Result<f64> {
-        let tasks = format!("/proc/{}/task", self.process.id());
-        let mut nanoseconds = 0u64;
-        for task in fs::read_dir(&tasks).with_context(|| format!("{} has ended", self.name))? {
-            // A thread may end while it is being read.
-            if let Ok(text) = fs::read_to_string(task?.path().join("schedstat")) {
-                nanoseconds +=
-                    text.split_whitespace().next().and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
-            }
-        }
-        Ok(nanoseconds as f64 / 1e9)
+        Ok(self.threads()?.iter().map(|thread| thread.cpu_seconds).sum())
     }
 }
 
@@ -161,4 +189,22 @@ pub fn tgt_on(mut command: Command, scratch: &Path, volume: &Path) -> Result<Ser
         }
     }
     Ok(server)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_is_read_whatever_its_name_and_one_that_has_ended_is_none() {
+        let task = tempfile::tempdir().unwrap();
+        let fields: Vec<String> = (4..=52).map(|n| n.to_string()).collect();
+        fs::write(task.path().join("stat"), format!("17 (a (b) c) S {}\n", fields.join(" "))).unwrap();
+        fs::write(task.path().join("schedstat"), "2500000000 7 9\n").unwrap();
+        let thread = Thread::read(task.path()).unwrap();
+        assert_eq!((thread.id, thread.name.as_str(), thread.processor), (17, "a (b) c", 39));
+        assert_eq!(thread.cpu_seconds, 2.5);
+        fs::remove_file(task.path().join("schedstat")).unwrap();
+        assert!(Thread::read(task.path()).is_none());
+    }
 }
