@@ -30,7 +30,7 @@ use iscsi_core::pdu_writer::{PduWriter, TxPdu};
 use iscsi_core::wire::{Bhs, MAX_AHS_LENGTH, padded_length};
 
 use crate::driver::{Driver, Token};
-use crate::packing::Packing;
+use crate::packing::{Packing, Progress};
 use crate::slab::{Pins, SlabRing};
 
 /// Receive buffer of a connection that is logging in or quiet, bytes.
@@ -105,6 +105,8 @@ pub struct Link {
     /// The part of these bytes that belongs to PDUs other than Data-In.
     in_flight_answer_bytes: usize,
     packing: Packing,
+    /// The bytes received end in the middle of a PDU; maintained by [`Link::flush_behind_answers`].
+    arrives_in_part: bool,
     tx_high_water_bytes: usize,
     answer_high_water_bytes: usize,
     /// PDUs that have arrived are not taken because too many answers wait to be sent.
@@ -139,6 +141,7 @@ impl Link {
             in_flight_bytes: 0,
             in_flight_answer_bytes: 0,
             packing: Packing::default(),
+            arrives_in_part: false,
             tx_high_water_bytes: DEFAULT_TX_HIGH_WATER_BYTES,
             answer_high_water_bytes: usize::MAX,
             holding_back: false,
@@ -228,13 +231,37 @@ impl Link {
     /// As [`Link::flush`], but on a slow path the end of what is queued may wait for more, to leave in a full segment (see
     /// [`crate::packing`]). Returns when to flush again in that case.
     pub fn flush_packed<D: Driver + ?Sized>(&mut self, driver: &mut D, now: Duration) -> Option<Duration> {
-        let queued = self.writer.queued_bytes();
-        if self.sending || queued == 0 || self.closing {
+        self.flush_held(driver, now, false)
+    }
+
+    /// As [`Link::flush_packed`], and what is queued also waits for the rest of a PDU that has arrived in part. For commands, while
+    /// others keep the peer busy.
+    pub fn flush_behind_answers<D: Driver + ?Sized>(
+        &mut self,
+        driver: &mut D,
+        now: Duration,
+    ) -> Option<Duration> {
+        // While a receive is outstanding, the buffer is with the driver, and nothing has changed.
+        if !self.receiving {
+            self.arrives_in_part = !self.reader.at_boundary(&self.buffer);
+        }
+        self.flush_held(driver, now, self.arrives_in_part)
+    }
+
+    fn flush_held<D: Driver + ?Sized>(
+        &mut self,
+        driver: &mut D,
+        now: Duration,
+        more_is_coming: bool,
+    ) -> Option<Duration> {
+        let queued_bytes = self.writer.queued_bytes();
+        if self.sending || queued_bytes == 0 || self.closing {
             self.flush(driver);
             return None;
         }
-        let token = self.token;
-        let ready = self.packing.ready_bytes(now, queued, || driver.tcp_info(token));
+        let (token, sent_bytes) = (self.token, self.stats.tx_bytes);
+        let progress = Progress { queued_bytes, sent_bytes, more_is_coming };
+        let ready = self.packing.ready_bytes(now, progress, || driver.tcp_info(token));
         self.flush_bytes(driver, ready);
         self.packing.asks_at(now)
     }

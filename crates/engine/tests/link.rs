@@ -443,41 +443,75 @@ fn receiving_goes_on_when_half_of_the_backlog_is_gone() {
 fn on_a_slow_path_answers_leave_in_full_segments_until_it_runs_empty() {
     const MSS: usize = 1448;
     let ms = Duration::from_millis;
-    let slow = |unacked_segments| {
+    let slow = |acked_bytes| {
         let (rtt, min_rtt, send_mss_bytes) = (ms(40), ms(4), MSS as u32);
-        Some(TcpInfo { rtt, min_rtt, send_mss_bytes, unacked_segments, ..TcpInfo::default() })
+        Some(TcpInfo { rtt, min_rtt, send_mss_bytes, acked_bytes, ..TcpInfo::default() })
     };
-    let mut driver = Held { tcp_info: slow(12), ..Held::default() };
+    let mut driver = Held { tcp_info: slow(1), ..Held::default() };
     let slabs = SlabRing::new(1 << 20, 16);
     let mut link = Link::new(Token::new(0, 0), PduReader::new(8192), PduWriter::new(), slabs);
     let (mut random, mut expected) = (Random(8), PduWriter::new());
-    for n in 0..10 {
+    let sizes = |driver: &Held| driver.sends.iter().map(|send| send.concat().len()).collect::<Vec<_>>();
+    for n in 0..20 {
         let answer = pdu(&mut random, 2048, 0);
         expected.push(answer.clone());
         link.push(answer);
         let again = link.flush_packed(&mut driver, ms(n));
-        assert_eq!(again.is_some(), !link.tx_backlog_bytes().is_multiple_of(MSS));
         link.on_sent(Vec::new());
+        assert_eq!(again.is_some(), link.tx_backlog_bytes() > 0);
+        // Eight answers are on the way.
+        let sent: usize = sizes(&driver).iter().sum();
+        driver.tcp_info = slow(sent.saturating_sub(8 * 2096).max(1) as u64);
     }
-    let sizes = |driver: &Held| driver.sends.iter().map(|send| send.concat().len()).collect::<Vec<_>>();
-    assert!(sizes(&driver).iter().all(|bytes| bytes.is_multiple_of(MSS)), "{:?}", sizes(&driver));
-    assert_eq!(sizes(&driver).iter().sum::<usize>(), 10 * 2096 / MSS * MSS);
+    assert!(sizes(&driver)[3..].iter().all(|bytes| bytes.is_multiple_of(MSS)), "{:?}", sizes(&driver));
     // The rest leaves when little waits on the way.
-    driver.tcp_info = slow(2);
-    assert_eq!(link.flush_packed(&mut driver, ms(10)), None);
+    let sent: usize = sizes(&driver).iter().sum();
+    driver.tcp_info = slow((sent - 2 * MSS) as u64);
+    assert_eq!(link.flush_packed(&mut driver, ms(20)), None);
     link.on_sent(Vec::new());
     assert!(link.is_drained());
     let mut whole = Vec::new();
     expected.take(usize::MAX, &mut whole);
     assert!(driver.sends.concat().concat() == whole.concat(), "every byte once and in order");
     // A link that is closing waits for nothing.
-    driver.tcp_info = slow(12);
+    driver.tcp_info = slow(1);
     link.push(pdu(&mut random, 100, 0));
-    assert!(link.flush_packed(&mut driver, ms(11)).is_some());
+    assert!(link.flush_packed(&mut driver, ms(21)).is_some());
     link.close_after_flush();
-    assert_eq!(link.flush_packed(&mut driver, ms(11)), None);
+    assert_eq!(link.flush_packed(&mut driver, ms(21)), None);
     link.on_sent(Vec::new());
     assert!(link.is_drained());
+}
+
+#[test]
+fn commands_wait_for_the_rest_of_an_answer_that_has_begun_to_arrive() {
+    let ms = Duration::from_millis;
+    let info = TcpInfo { rtt: ms(4), min_rtt: ms(4), send_mss_bytes: 1448, ..TcpInfo::default() };
+    let mut driver = Held { tcp_info: Some(info), ..Held::default() };
+    let slabs = SlabRing::new(1 << 20, 16);
+    let mut link = Link::new(Token::new(0, 0), PduReader::new(8192), PduWriter::new(), slabs);
+    let mut random = Random(9);
+    let mut answer = PduWriter::new();
+    answer.push(pdu(&mut random, 2048, 0));
+    let mut bytes = Vec::new();
+    answer.take(usize::MAX, &mut bytes);
+    let bytes = bytes.concat();
+    let arrive = |link: &mut Link, driver: &mut Held, part: &[u8]| {
+        let (mut buffer, _) = driver.receive.take().expect("it receives");
+        buffer.extend_from_slice(part);
+        link.on_received(buffer, part.len());
+        link.next_pdu().unwrap().is_some()
+    };
+    link.start(&mut driver);
+    assert!(!arrive(&mut link, &mut driver, &bytes[..1448]));
+    link.push(pdu(&mut random, 0, 0));
+    assert_eq!(link.flush_behind_answers(&mut driver, ms(0)), Some(ms(1)));
+    assert_eq!(link.flush_behind_answers(&mut driver, ms(1)), Some(ms(2)), "nothing has come");
+    assert!(driver.sends.is_empty());
+    assert!(arrive(&mut link, &mut driver, &bytes[1448..]));
+    link.push(pdu(&mut random, 0, 0));
+    assert_eq!(link.flush_behind_answers(&mut driver, ms(2)), None);
+    assert_eq!(driver.sends.concat().concat().len(), 96, "both at once");
 }
 
 #[test]

@@ -14,7 +14,7 @@ use engine::{Driver, Link, LinkStats, Platform, Token};
 use iscsi_core::Time;
 use iscsi_core::initiator::address::TargetAddress;
 use iscsi_core::initiator::session::{CloseReason, InitiatorSession, JoinError, TargetRecord};
-use iscsi_core::wire::{Cid, Opcode};
+use iscsi_core::wire::{Bhs, Cid, Opcode};
 
 use super::connecting::{Attempt, Established, Outcome, Place};
 use super::resolving::{Addresses, Question};
@@ -89,11 +89,17 @@ impl Up {
 
     /// Sends what is queued and starts to receive, on every connection.
     pub(super) fn flush(&mut self, driver: &mut impl Driver, now: Time) {
-        let high_water = self.tx_high_water();
+        let (high_water, outstanding) = (self.tx_high_water(), self.session.outstanding());
         self.flushes_at = None;
         for connection in &mut self.connections {
-            connection.link.set_tx_high_water(high_water);
-            let again = connection.link.flush_packed(driver, now);
+            let link = &mut connection.link;
+            link.set_tx_high_water(high_water);
+            // Commands may wait while the target has more of them, and two to begin with.
+            let waiting = link.tx_backlog_bytes() / Bhs::SIZE;
+            let again = match outstanding >= 2 * waiting + 2 {
+                true => link.flush_behind_answers(driver, now),
+                false => link.flush_packed(driver, now),
+            };
             self.flushes_at = self.flushes_at.into_iter().chain(again).min();
         }
     }
