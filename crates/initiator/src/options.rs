@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use iscsi_core::initiator::address::{DEFAULT_PORT, TargetAddress};
 use iscsi_core::initiator::login::ChapConfig;
-use iscsi_core::initiator::session::SessionConfig;
+use iscsi_core::initiator::session::{Scheduling, SessionConfig};
 use iscsi_core::names::IscsiName;
 use iscsi_core::params::Bounds;
 use iscsi_core::wire::{Cid, Isid};
@@ -102,6 +102,8 @@ pub struct Options {
     pub protection: Option<PiTags>,
     /// See [`Options::set_poll_time`].
     poll_time: Duration,
+    /// See [`Options::tune_connections`].
+    tunes_connections: bool,
     /// Timers and policies of an established session.
     pub session: SessionConfig,
 }
@@ -129,6 +131,7 @@ impl Options {
             reconnect_timeout: Duration::from_secs(60),
             command_timeout: Duration::from_secs(30),
             connections: 1,
+            tunes_connections: false,
             local_addresses: Vec::new(),
             error_recovery_level: None,
             protection: None,
@@ -140,6 +143,19 @@ impl Options {
     /// caller provides the platform ([`Session::connect_on`](crate::Session::connect_on)), the platform decides instead.
     pub fn set_poll_time(&mut self, time: Duration) {
         self.poll_time = time;
+    }
+
+    /// Lets the session choose the number of its connections: it begins with one, opens more, at most `most`, where the measured
+    /// throughput gains by it, and closes those that bring nothing. Commands are spread over all that are open. Not in asymmetric use.
+    pub fn tune_connections(&mut self, most: u16) {
+        self.connections = most.max(1);
+        self.tunes_connections = true;
+        self.session.scheduling = Scheduling::LeastOutstandingBytes;
+    }
+
+    /// Whether [`Options::tune_connections`] was called.
+    pub fn tunes_connections(&self) -> bool {
+        self.tunes_connections
     }
 
     /// The value set by [`Options::set_poll_time`].

@@ -24,6 +24,7 @@ use crate::protection::{PiCounters, PiErrors};
 use crate::reply::{Awaited, reply};
 use crate::support::random_isid;
 use crate::ticket::Ticket;
+use crate::tuning::TuningInfo;
 use crate::unit::LostBlocks;
 use crate::workload::Workload;
 
@@ -92,6 +93,8 @@ pub struct SessionInfo {
     pub refused_connections: u64,
     /// Recoveries of the sessions so far.
     pub recovery: RecoveryCounters,
+    /// See [`SessionInfo::tuning`].
+    tuning: Option<TuningInfo>,
     /// Blocks of the session's disks whose protection information failed a check, here or at the target.
     pub protection: PiCounters,
 }
@@ -111,6 +114,15 @@ pub struct ConnectionInfo {
 impl SessionInfo {
     pub(crate) fn new(isid: Isid) -> Self {
         Self { isid, ..Self::default() }
+    }
+
+    /// What a session that chooses the number of its connections itself has done; `None` if it does not.
+    pub fn tuning(&self) -> Option<TuningInfo> {
+        self.tuning
+    }
+
+    pub(crate) fn set_tuning(&mut self, tuning: Option<TuningInfo>) {
+        self.tuning = tuning;
     }
 
     pub(crate) fn update(&mut self, login: &LoggedIn, address: SocketAddr, connect_time: Duration) {

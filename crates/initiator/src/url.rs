@@ -21,6 +21,7 @@ use iscsi_core::wire::{Lun, keys};
 
 use crate::options::{Options, Portal};
 use crate::protection::PiTags;
+use crate::tuning::AUTO_CONNECTIONS;
 
 /// The options of a URL. Negotiated keys can also be set, by their names in the configuration: [`negotiated`].
 const OPTIONS: [&str; 12] = [
@@ -59,8 +60,10 @@ pub struct IscsiUrl {
     wishes: Vec<(&'static Key, Value)>,
     /// InitiatorName, if given.
     pub initiator: Option<IscsiName>,
-    /// Connections of the session, if given.
+    /// Connections of the session, if given; with `connections=auto` the most that it may open.
     pub connections: Option<u16>,
+    /// The session chooses the number of its connections itself.
+    tunes_connections: bool,
     /// How long to poll for events before sleeping, if given.
     poll_time: Option<Duration>,
     /// Highest ErrorRecoveryLevel to offer, if given.
@@ -135,6 +138,7 @@ impl IscsiUrl {
             wishes: Vec::new(),
             initiator: None,
             connections: None,
+            tunes_connections: false,
             poll_time: None,
             error_recovery_level: None,
             portals: Vec::new(),
@@ -178,11 +182,7 @@ impl IscsiUrl {
             "initiator" => {
                 self.initiator = Some(IscsiName::parse(value).map_err(|violation| refuse(violation.what))?);
             }
-            "connections" => {
-                let number = value.parse().ok().filter(|n| CONNECTIONS.contains(n));
-                let wrong = || refuse(format!("connections is a number from 1 to {}", CONNECTIONS.end()));
-                self.connections = Some(number.ok_or_else(wrong)?);
-            }
+            "connections" => self.take_connections(value)?,
             "erl" => {
                 let level = value.parse().ok().filter(|level| *level <= 2);
                 self.error_recovery_level = Some(level.ok_or_else(|| refuse("erl is 0, 1 or 2"))?);
@@ -233,6 +233,17 @@ impl IscsiUrl {
                 }
             },
         }
+        Ok(())
+    }
+
+    fn take_connections(&mut self, value: &str) -> Result<(), UrlError> {
+        self.tunes_connections = value == "auto";
+        let number = match value {
+            "auto" => Some(AUTO_CONNECTIONS),
+            number => number.parse().ok().filter(|n| CONNECTIONS.contains(n)),
+        };
+        let wrong = || refuse(format!("connections is auto or a number from 1 to {}", CONNECTIONS.end()));
+        self.connections = Some(number.ok_or_else(wrong)?);
         Ok(())
     }
 
@@ -337,6 +348,12 @@ impl IscsiUrl {
         options.portals.clone_from(&self.portals);
         options.find_portals = self.find_portals;
         options.local_addresses.clone_from(&self.local_addresses);
+        if self.tunes_connections {
+            if options.bounds.allegiance_free {
+                return Err(refuse("connections=auto is not possible in asymmetric use"));
+            }
+            options.tune_connections(options.connections);
+        }
         if let Some(scheduling) = self.scheduling {
             options.session.scheduling = scheduling;
         }
@@ -529,6 +546,12 @@ mod tests {
         assert_eq!(four.session.scheduling, Scheduling::RoundRobin);
         assert_eq!(options("iscsi://h?connections=4&erl=1").login_bounds().error_recovery_level, 1);
         assert_eq!(options("iscsi://h?erl=2").login_bounds().error_recovery_level, 2);
+        let auto = options("iscsi://h?connections=auto");
+        assert!(auto.tunes_connections() && !four.tunes_connections());
+        assert_eq!((auto.connections, auto.login_bounds().error_recovery_level), (AUTO_CONNECTIONS, 2));
+        assert_eq!(auto.session.scheduling, Scheduling::LeastOutstandingBytes);
+        let both = IscsiUrl::parse("iscsi://h?asymmetric=1&connections=auto").unwrap();
+        assert!(both.options().unwrap_err().to_string().contains("asymmetric"));
         let asymmetric = options("iscsi://h?asymmetric=1&protocol_level=2&task_reporting=fast_abort");
         assert_eq!(asymmetric.connections, 2);
         let bounds = asymmetric.login_bounds();
@@ -610,6 +633,7 @@ mod tests {
             "iscsi://h?header_digest=md5",
             "iscsi://h?connections=0",
             "iscsi://h?connections=65",
+            "iscsi://h?connections=automatic",
             "iscsi://h?erl=3",
             "iscsi://h?local=here",
             "iscsi://h?portals=",

@@ -3,10 +3,8 @@
 //!
 //! First packets, resets and the end of a stream do not use the medium: they take the path's delay.
 
-use std::time::Duration;
 
 use bytes::Bytes;
-use engine::TcpInfo;
 use smallvec::SmallVec;
 use wireless::link::{Happening, Host, Link, LinkSetup};
 
@@ -44,7 +42,7 @@ impl Air {
     }
 }
 
-fn host(side: Side) -> Host {
+pub(crate) fn host(side: Side) -> Host {
     if side == NEAR { Host::Near } else { Host::Far }
 }
 
@@ -82,21 +80,6 @@ impl State {
             air.link.read(now, number, host(side), bytes as u64);
             self.wake_air(self.network.conns[conn].path);
         }
-    }
-
-    /// What TCP knows of a connection over the air; `None` for others.
-    pub(crate) fn tcp_on_air(&mut self, conn: usize, side: Side) -> Option<TcpInfo> {
-        let (air, number) = self.air_of(conn)?;
-        let endpoint = air.link.endpoint(number, host(side));
-        let (rtt, min_rtt) = endpoint.round_trips_ns().unwrap_or_default();
-        Some(TcpInfo {
-            rtt: Duration::from_nanos(rtt),
-            min_rtt: Duration::from_nanos(min_rtt),
-            send_mss_bytes: endpoint.mss_bytes(),
-            unacked_segments: endpoint.unacknowledged_segments() as u32,
-            acked_bytes: endpoint.acknowledged_bytes(),
-            ..TcpInfo::default()
-        })
     }
 
     /// Once both ends are gone, the link sends nothing more for a connection.

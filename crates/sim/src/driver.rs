@@ -177,7 +177,7 @@ impl Driver for SimDriver {
     }
 
     fn tcp_info(&self, token: Token) -> Option<TcpInfo> {
-        self.with(token, |state, conn, side| state.tcp_on_air(conn, side))?
+        self.with(token, |state, conn, side| state.tcp_info(conn, side))?
     }
 
     fn waker(&self) -> Waker {

@@ -314,6 +314,9 @@ fn options(plan: &InitiatorPlan, number: u8) -> Options {
     options.session.ping_timeout = plan.ping;
     options.session.scheduling = plan.scheduling;
     options.connections = plan.connections;
+    if plan.tunes {
+        options.tune_connections(plan.connections);
+    }
     options.error_recovery_level = Some(plan.recovery);
     options.reconnect_timeout = Duration::from_secs(300);
     options

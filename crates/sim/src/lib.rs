@@ -22,6 +22,8 @@
 #![forbid(unsafe_code)]
 
 pub mod air;
+pub mod auto;
+pub mod auto_map;
 pub mod campaign;
 pub mod driver;
 mod hosts;
@@ -35,6 +37,7 @@ mod rules;
 pub mod run;
 pub mod store;
 pub mod table;
+mod tcp_info;
 pub mod trial;
 pub mod verdict;
 pub mod watch;

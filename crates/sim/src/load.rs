@@ -84,6 +84,15 @@ impl LoadPlan {
     }
 }
 
+/// How a load is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Measuring {
+    /// No operation begins after this time.
+    pub until: Time,
+    /// [`Progress::trace`] gets an entry each time so many bytes were transferred.
+    pub trace_bytes: u64,
+}
+
 /// The progress of a load, visible outside the event loop.
 #[derive(Clone, Debug, Default)]
 pub struct Progress {
@@ -93,6 +102,8 @@ pub struct Progress {
     pub failed: u64,
     /// Bytes read and written.
     pub bytes: u64,
+    /// Bytes at different times; see [`Measuring`].
+    pub trace: Vec<(Time, u64)>,
     /// Why the session was given up, if it was.
     pub lost: Option<String>,
     /// All operations are done.
@@ -149,6 +160,7 @@ pub struct Load {
     /// Functions still to request; then those outstanding, with the operation that each concerns.
     functions_left: u32,
     managing: FxHashMap<u64, (TmfFunction, Option<u64>)>,
+    measuring: Option<Measuring>,
     resubmits: bool,
     deaf: bool,
     /// The last stamp read of each shared block, and its epoch.
@@ -163,6 +175,7 @@ impl Load {
             left: plan.operations,
             functions_left: plan.functions,
             managing: FxHashMap::default(),
+            measuring: None,
             resubmits: false,
             deaf: false,
             plan,
@@ -179,6 +192,11 @@ impl Load {
         (load, progress)
     }
 
+    /// The same load, measured.
+    pub fn measured(self, measuring: Option<Measuring>) -> Self {
+        Self { measuring, ..self }
+    }
+
     /// Simulates an initiator that repeats a non-idempotent command, to check that the oracle notices.
     pub fn resubmitting(self) -> Self {
         Self { resubmits: true, ..self }
@@ -192,6 +210,9 @@ impl Load {
     /// Starts as many operations as allowed.
     fn submit_more(&mut self, io: &mut Submitter<'_>) {
         let now = io.now();
+        if self.measuring.is_some_and(|measuring| now >= measuring.until) {
+            self.left = 0;
+        }
         let mut at = 0;
         while at < self.again.len() {
             if self.again[at].0 <= now {
@@ -389,6 +410,11 @@ impl Load {
         let mut progress = self.progress.lock();
         progress.done += 1;
         progress.bytes += bytes as u64;
+        let traced = progress.trace.last().map_or(0, |(_, bytes)| *bytes);
+        if self.measuring.is_some_and(|measuring| progress.bytes >= traced + measuring.trace_bytes) {
+            let entry = (progress.last, progress.bytes);
+            progress.trace.push(entry);
+        }
     }
 
     fn over(&mut self, operation: &Operation) {

@@ -1,6 +1,7 @@
 //! `cargo xtask sim`: runs seeds, prints the findings and the speed.
 #![forbid(unsafe_code)]
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,9 @@ use sim::{Plan, Report, Run, Sabotage, run_seed};
 
 /// Without a progress bar, a line is printed every so many seeds: about every two minutes on two cores.
 const NEWS_EVERY: u64 = 50_000;
+
+/// The same for runs of the map of connections=auto.
+const AUTO_NEWS_EVERY: usize = 100;
 
 #[derive(Parser)]
 #[command(about = "Target and initiators, whole, from seeds on a virtual clock")]
@@ -43,6 +47,18 @@ enum Page {
         #[arg(long)]
         write: bool,
     },
+    /// connections=auto against fixed numbers of connections: docs/mcs-auto.txt. Interrupted, it continues where it was
+    Auto {
+        /// Write the file; without it the map is printed
+        #[arg(long)]
+        write: bool,
+        /// Runs of each cell and setting; each takes some minutes of a processor for the whole map
+        #[arg(long, default_value_t = 3)]
+        seeds: u64,
+        /// Where the results of single runs are kept
+        #[arg(long, value_name = "FILE", default_value = "target/sim-auto.txt")]
+        keep: PathBuf,
+    },
     /// A recovery, PDU by PDU: docs/recovery-transcript.md
     Recovery {
         /// Write the file
@@ -51,9 +67,32 @@ enum Page {
     },
 }
 
+/// Runs the map of connections=auto.
+fn auto(write: bool, seeds: u64, keep: &Path) -> anyhow::Result<ExitCode> {
+    let progress = ProgressBar::new(0).with_style(
+        ProgressStyle::with_template("{bar:30} {human_pos} of {human_len} runs, {eta} left")
+            .expect("the template is constant"),
+    );
+    let lines = sim::auto_map::run(seeds, keep, |done, all| {
+        progress.set_length(all as u64);
+        progress.set_position(done as u64);
+        if progress.is_hidden() && done.is_multiple_of(AUTO_NEWS_EVERY) {
+            eprintln!("sim: {done} of {all} runs");
+        }
+    });
+    progress.finish_and_clear();
+    let text = sim::auto::page(&lines.map_err(anyhow::Error::msg)?, seeds);
+    match write {
+        true => std::fs::write("docs/mcs-auto.txt", text)?,
+        false => print!("{text}"),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
 /// Writes the pages, or reports which files differ.
 fn pages(page: &Page) -> anyhow::Result<ExitCode> {
     let (write, files) = match page {
+        Page::Auto { write, seeds, keep } => return auto(*write, *seeds, keep),
         Page::Table { write } => {
             let (text, picture) = sim::table::write().map_err(anyhow::Error::msg)?;
             (*write, vec![("docs/mcs-table.txt", text), ("docs/mcs.svg", picture)])

@@ -27,6 +27,7 @@ use smallvec::SmallVec;
 
 use crate::air::{Air, AirPlan};
 use crate::driver::Entry;
+use crate::tcp_info::Measured;
 use crate::world::{DriverId, Event, Nanos, State, World};
 
 /// An end of a connection: the one that connected is 0, the one that listened is 1.
@@ -159,7 +160,7 @@ pub(crate) struct Pipe {
     pub fin: bool,
     pub fin_sent: bool,
     /// Bytes in flight.
-    flight: usize,
+    pub flight: usize,
     last_arrival: Nanos,
     received: VecDeque<Bytes>,
     received_bytes: usize,
@@ -178,6 +179,7 @@ pub(crate) struct Pipe {
     recovery_until: u64,
     /// Bytes given to the link and not delivered yet.
     pub on_air: VecDeque<Bytes>,
+    pub measured: Measured,
 }
 
 impl Pipe {
@@ -203,7 +205,23 @@ impl Pipe {
             sent_segments: 0,
             recovery_until: 0,
             on_air: VecDeque::new(),
+            measured: Measured::default(),
         }
+    }
+
+    /// A segment is lost, with so many others in flight before it. Returns whether only a timeout shows it.
+    fn lose(&mut self, path: &PathConfig, number: u64, behind: usize) -> bool {
+        self.measured.retransmitted += 1;
+        // Later segments reveal the loss after a round trip, if there are enough of them.
+        let more = behind + self.queued / path.segment_bytes.max(1);
+        let timeout = more < DUPLICATES;
+        if number > self.recovery_until {
+            let segment = path.segment_bytes as f64;
+            self.ssthresh = (self.cwnd / 2.0).max(2.0 * segment);
+            self.cwnd = if timeout { segment } else { self.ssthresh };
+            self.recovery_until = number + (self.flight / path.segment_bytes.max(1)) as u64;
+        }
+        timeout
     }
 
     /// Takes a segment of at most `most` bytes off the queue: its pieces and its length.
@@ -351,7 +369,12 @@ impl State {
             Event::Syn { conn } => self.syn(conn),
             Event::SynAnswer { conn, accepted } => self.syn_answered(conn, accepted),
             Event::Arrive { conn, side, what } => self.arrive(conn, side, what),
-            Event::Acknowledged { conn, side, bytes, number } => self.acknowledged(conn, side, bytes, number),
+            Event::Acknowledged { conn, side, bytes, number, round_trip } => {
+                if let Some(ns) = round_trip {
+                    self.network.conns[conn].pipes[side.0].measured.round_trip(ns);
+                }
+                self.acknowledged(conn, side, bytes, number);
+            }
             Event::Thaw { conn, side } => self.thaw(conn, side),
             Event::Reset { conn, side } => self.reset_end(conn, side),
             Event::Air { path } => self.air(path),
@@ -550,24 +573,22 @@ impl State {
             let lost = path.loss_ppm > 0 && self.rng.u32(0..1_000_000) < path.loss_ppm;
             if dropped || lost {
                 let round_trip = 2 * path.delay_ns + waiting;
-                // Later segments reveal the loss after a round trip, if there are enough of them.
-                let more = behind + pipe.queued / path.segment_bytes.max(1);
-                let timeout = more < DUPLICATES;
+                let timeout = pipe.lose(&path, number, behind);
                 at += if timeout { MIN_RTO_NS.max(2 * round_trip) } else { round_trip };
                 *busy += on_wire(length as u64);
-                if number > pipe.recovery_until {
-                    let segment = path.segment_bytes as f64;
-                    pipe.ssthresh = (pipe.cwnd / 2.0).max(2.0 * segment);
-                    pipe.cwnd = if timeout { segment } else { pipe.ssthresh };
-                    pipe.recovery_until = number + (pipe.flight / path.segment_bytes.max(1)) as u64;
-                }
             }
             let acknowledged_at = at + path.delay_ns;
+            let round_trip = (!dropped && !lost).then(|| acknowledged_at - self.now);
+            // It waits at the receiver for one that was lost.
+            pipe.measured.out_of_order += u32::from(at < pipe.last_arrival);
             at = at.max(pipe.last_arrival);
             pipe.last_arrival = at;
             self.schedule(at, Event::Arrive { conn, side, what: Passing::Bytes(segment) });
             if path.congestion {
-                self.schedule(acknowledged_at, Event::Acknowledged { conn, side, bytes: length, number });
+                self.schedule(
+                    acknowledged_at,
+                    Event::Acknowledged { conn, side, bytes: length, number, round_trip },
+                );
             }
             if self.network.conns[conn].pipes[side.0].sending.is_some() {
                 self.take_over(conn, side);

@@ -10,7 +10,7 @@ use iscsi_core::chap::ChapAlgorithm;
 use iscsi_core::params::{Bounds, DigestPolicy, TaskReporting};
 use iscsi_core::send_order::SendOrder;
 
-use crate::load::LoadPlan;
+use crate::load::{LoadPlan, Measuring};
 use crate::network::PathConfig;
 use crate::store::BLOCK_BYTES;
 use crate::watch::Part;
@@ -126,12 +126,16 @@ pub struct InitiatorPlan {
     pub ping: Duration,
     /// Connections of its session, if the target allows as many.
     pub connections: u16,
+    /// It chooses their number itself, up to `connections`.
+    pub tunes: bool,
     /// ErrorRecoveryLevel to offer.
     pub recovery: u8,
     /// How it spreads commands over its connections.
     pub scheduling: Scheduling,
     /// How it authenticates.
     pub chap: ChapPlan,
+    /// How its load is measured, if it is.
+    pub measuring: Option<Measuring>,
 }
 
 impl InitiatorPlan {
@@ -148,9 +152,11 @@ impl InitiatorPlan {
             load,
             ping: Duration::from_secs(60),
             connections,
+            tunes: false,
             recovery: 2,
             scheduling: Scheduling::default(),
             chap: ChapPlan::default(),
+            measuring: None,
         }
     }
 }
@@ -423,7 +429,18 @@ fn random_initiator(
     let recovery = rng.u8(0..=2);
     let (bounds, chap) = (random_bounds(rng, digests), ChapPlan::default());
     let scheduling = Scheduling::default();
-    InitiatorPlan { path, bounds, load, ping, connections, recovery, scheduling, chap }
+    InitiatorPlan {
+        path,
+        bounds,
+        load,
+        ping,
+        connections,
+        tunes: false,
+        recovery,
+        scheduling,
+        chap,
+        measuring: None,
+    }
 }
 
 fn random_faults(rng: &mut Rng, window: Nanos) -> Vec<(Nanos, Fault)> {

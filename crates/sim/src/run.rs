@@ -11,6 +11,8 @@ use blockstore::{
     BlockStore, Fault as StoreFault, FaultError, FaultHandle, FaultRule, FaultStore, Op, OpSet,
 };
 use fastrand::Rng;
+use initiator::TuningInfo;
+use iscsi_core::Time;
 
 use crate::hosts::{Running, Serving};
 use crate::intruder::Intruder;
@@ -67,6 +69,15 @@ pub struct Report {
     pub sum: u64,
     /// Time from the first to the last operation, by initiator, nanoseconds.
     pub busy_ns: Vec<Nanos>,
+}
+
+/// How the first initiator of a run worked.
+#[derive(Clone, Debug, Default)]
+pub struct Course {
+    /// The progress of its transfer; see [`crate::load::Measuring`].
+    pub trace: Vec<(Time, u64)>,
+    /// What its session did, if it chooses the number of its connections itself.
+    pub tuning: Option<TuningInfo>,
 }
 
 /// A defect inserted between the product and its environment, to check that the judge notices it.
@@ -207,7 +218,8 @@ impl Run {
         let owner = self.next_owner();
         let rng = self.rng.fork();
         let plan = &self.plan.initiators[n];
-        let (mut load, progress) = Load::new(plan.load.clone(), self.oracle.clone(), rng);
+        let (load, progress) = Load::new(plan.load.clone(), self.oracle.clone(), rng);
+        let mut load = load.measured(plan.measuring);
         match self.sabotage {
             Sabotage::Resubmission => load = load.resubmitting(),
             Sabotage::UntoldLoss => load = load.deaf(),
@@ -225,7 +237,12 @@ impl Run {
     }
 
     /// Runs to the end.
-    pub fn finish(mut self) -> Report {
+    pub fn finish(self) -> Report {
+        self.finish_with_course().0
+    }
+
+    /// Runs to the end, and tells how the first initiator worked.
+    pub fn finish_with_course(mut self) -> (Report, Course) {
         self.work();
         let mut state = self.world.state.lock();
         let mut report = Report {
@@ -239,6 +256,10 @@ impl Run {
             ..Report::default()
         };
         drop(state);
+        let course = self.initiators.first().map(|first| Course {
+            trace: std::mem::take(&mut first.progress.lock().trace),
+            tuning: first.session.info().tuning(),
+        });
         for initiator in &self.initiators {
             let progress = initiator.progress.lock().clone();
             report.done += progress.done;
@@ -252,7 +273,7 @@ impl Run {
             report.broken =
                 Some("operations were given up although there was time for all of them".to_owned());
         }
-        report
+        (report, course.unwrap_or_default())
     }
 
     fn work(&mut self) {

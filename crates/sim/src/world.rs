@@ -36,8 +36,8 @@ pub(crate) enum Event {
     SynAnswer { conn: usize, accepted: bool },
     /// Bytes that `side` has sent reach the other one.
     Arrive { conn: usize, side: Side, what: Passing },
-    /// The acknowledgement of some bytes is back at `side`.
-    Acknowledged { conn: usize, side: Side, bytes: usize, number: u64 },
+    /// The acknowledgement of some bytes is back at `side`, after this time unless they were retransmitted.
+    Acknowledged { conn: usize, side: Side, bytes: usize, number: u64, round_trip: Option<Nanos> },
     /// What `side` has sent is no longer held back.
     Thaw { conn: usize, side: Side },
     /// A reset reaches `side`.

@@ -140,6 +140,7 @@ pub struct Endpoint {
     ack_is_due: bool,
     timeouts: u64,
     repeats: u64,
+    out_of_order: u64,
 }
 
 impl Endpoint {
@@ -171,6 +172,7 @@ impl Endpoint {
             ack_is_due: false,
             timeouts: 0,
             repeats: 0,
+            out_of_order: 0,
         }
     }
 
@@ -218,6 +220,11 @@ impl Endpoint {
     /// Timeouts, and segments retransmitted.
     pub fn losses(&self) -> (u64, u64) {
         (self.timeouts, self.repeats)
+    }
+
+    /// Segments that arrived before one sent earlier.
+    pub fn out_of_order(&self) -> u64 {
+        self.out_of_order
     }
 
     /// The congestion window, bytes.
@@ -480,6 +487,7 @@ impl Endpoint {
             self.ack_is_due = true;
             return 0;
         }
+        self.out_of_order += u64::from(from > self.received);
         self.insert(from, to);
         while let Some(&(_, to)) = self.ranges.first().filter(|(from, _)| *from <= self.received) {
             self.received = to;

@@ -9,12 +9,10 @@ use std::time::Duration;
 pub struct TcpInfo {
     /// Smoothed round-trip time.
     pub rtt: Duration,
-    /// Its mean deviation.
-    pub rtt_variation: Duration,
-    /// The shortest round-trip time of the last minutes; zero where the kernel does not measure it (Linux before 4.6).
+    /// The shortest round trip seen lately: the path's own, without queues. Zero before the first.
     pub min_rtt: Duration,
-    /// Retransmission timeout.
-    pub rto: Duration,
+    /// Mean deviation of `rtt`.
+    pub rtt_variation: Duration,
     /// Congestion window, segments.
     pub congestion_window_segments: u32,
     /// Sending maximum segment size, bytes.
@@ -25,6 +23,9 @@ pub struct TcpInfo {
     pub unacked_segments: u32,
     /// Segments retransmitted since the beginning.
     pub total_retransmits: u32,
+    /// Segments that arrived out of order since the beginning, as those do that follow a lost one; 0 where the kernel does not count
+    /// them (Linux before 5.4).
+    pub out_of_order_segments: u32,
     /// Time since data last arrived.
     pub last_data_received: Duration,
     /// Bytes that the peer has acknowledged since the beginning; 0 where the kernel does not count them (Linux before 4.1).
@@ -48,14 +49,15 @@ pub(super) fn query(fd: BorrowedFd<'_>) -> Option<TcpInfo> {
     let micros = |us: u32| Duration::from_micros(us.into());
     Some(TcpInfo {
         rtt: micros(raw.tcpi_rtt),
+        // The kernel's value before the first measurement is the largest number.
+        min_rtt: if raw.tcpi_min_rtt == u32::MAX { Duration::ZERO } else { micros(raw.tcpi_min_rtt) },
         rtt_variation: micros(raw.tcpi_rttvar),
-        min_rtt: micros(if raw.tcpi_min_rtt == u32::MAX { 0 } else { raw.tcpi_min_rtt }),
-        rto: micros(raw.tcpi_rto),
         congestion_window_segments: raw.tcpi_snd_cwnd,
         send_mss_bytes: raw.tcpi_snd_mss,
         path_mtu_bytes: raw.tcpi_pmtu,
         unacked_segments: raw.tcpi_unacked,
         total_retransmits: raw.tcpi_total_retrans,
+        out_of_order_segments: raw.tcpi_rcv_ooopack,
         last_data_received: Duration::from_millis(raw.tcpi_last_data_recv.into()),
         acked_bytes: raw.tcpi_bytes_acked,
         unsent_bytes: raw.tcpi_notsent_bytes,

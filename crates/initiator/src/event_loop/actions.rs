@@ -4,7 +4,7 @@ use engine::Platform;
 use iscsi_core::Time;
 use iscsi_core::initiator::command::{Completion, Ending};
 use iscsi_core::initiator::session::{Action, CloseReason, ManagementAnswer};
-use iscsi_core::wire::{Lun, TmfResponse};
+use iscsi_core::wire::{Cid, Lun, TmfResponse};
 
 use super::connections::Up;
 use super::pending::Pending;
@@ -71,18 +71,25 @@ impl<P: Platform> EventLoop<P> {
                         link.set_max_data_bytes(max_recv_data_segment_length as usize);
                     }
                 }
-                Action::CloseConnection { cid, reason } => {
-                    tracing::warn!(cid = cid.0, %reason, "a connection of the session is closed");
-                    self.attentions_due = MAX_ATTENTIONS_PER_LOSS;
-                    if let (CloseReason::Silent, Some(address)) = (&reason, up.address(cid)) {
-                        self.portals.failed(address);
-                    }
-                    up.close(cid, &mut self.driver);
-                }
-                Action::Connect { cid, wait } => up.want(cid, self.now + wait),
+                Action::CloseConnection { cid, reason } => self.close_connection(cid, &reason),
+                Action::Connect { cid, wait } => self.connect_again(cid, wait),
                 Action::Close { reason, wait } => return self.closed(reason, wait),
             }
         }
+    }
+
+    /// The protocol ends one connection.
+    fn close_connection(&mut self, cid: Cid, reason: &CloseReason) {
+        let State::Up(up) = &mut self.state else { return };
+        match reason {
+            CloseReason::LoggedOut => tracing::debug!(cid = cid.0, "a connection has left the session"),
+            _ => tracing::warn!(cid = cid.0, %reason, "a connection of the session is closed"),
+        }
+        self.attentions_due = MAX_ATTENTIONS_PER_LOSS;
+        if let (CloseReason::Silent, Some(address)) = (reason, up.address(cid)) {
+            self.portals.failed(address);
+        }
+        up.close(cid, &mut self.driver);
     }
 
     pub(super) fn completed(&mut self, mut completion: Completion) {

@@ -140,6 +140,15 @@ impl Up {
         }
     }
 
+    /// Abandons the attempts to establish connections with this CID and higher ones.
+    pub(super) fn stop_joining_from(&mut self, first: Cid, driver: &mut impl Driver) {
+        for absent in self.absent.extract_if(.., |absent| absent.cid.0 >= first.0) {
+            if let Step::Connecting(attempt) = absent.step {
+                attempt.close(driver);
+            }
+        }
+    }
+
     /// Schedules an attempt for the connection `cid` at the time `at`.
     pub(super) fn want(&mut self, cid: Cid, at: Time) {
         if self.absent.iter().all(|absent| absent.cid != cid) {
@@ -332,11 +341,11 @@ impl<P: Platform> EventLoop<P> {
     }
 
     /// Schedules every connection that the session may have but does not.
-    fn want_all(&mut self) {
+    pub(super) fn want_all(&mut self) {
+        let wanted = self.wanted_connections();
         let State::Up(up) = &mut self.state else { return };
-        let most = self.options.connections.min(up.session.params().max_connections);
-        for cid in 1..most {
-            up.want(Cid(cid), self.now);
+        for cid in (1..wanted).map(Cid).filter(|cid| up.address(*cid).is_none()).collect::<Vec<_>>() {
+            up.want(cid, self.now);
         }
     }
 

@@ -21,6 +21,7 @@ mod resolving;
 mod session_loss;
 #[cfg(test)]
 mod tests;
+mod tune;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -44,6 +45,7 @@ use crate::error::{ConnectError, IoError};
 use crate::options::{Options, Portal};
 use crate::reply::Answer;
 use crate::session::{SessionInfo, add};
+use crate::tuning::Tuner;
 use crate::unit::Units;
 use crate::workload::Workload;
 
@@ -128,6 +130,8 @@ pub(crate) struct EventLoop<P: Platform> {
     patience: Option<Time>,
     backoff: Duration,
     losses_without_progress: u32,
+    /// Chooses the number of connections, if the options say so.
+    tuner: Option<Tuner>,
     /// How many unit attentions about commands cleared with a connection may still be expected.
     attentions_due: u32,
 }
@@ -146,6 +150,7 @@ impl<P: Platform> EventLoop<P> {
         let sender = mailbox.sender();
         let resolver = Resolver::new(mailbox.sender());
         let info = SessionInfo::new(isid);
+        let tuner = options.tunes_connections().then(|| Tuner::new(options.connections));
         let event_loop = Self {
             now: platform.now(),
             platform,
@@ -176,6 +181,7 @@ impl<P: Platform> EventLoop<P> {
             patience: None,
             backoff: MIN_BACKOFF,
             losses_without_progress: 0,
+            tuner,
             attentions_due: 0,
         };
         Ok((event_loop, sender))
@@ -195,6 +201,7 @@ impl<P: Platform> EventLoop<P> {
         self.on_time();
         self.settle_units();
         self.step_workload();
+        self.tune();
         if let State::Up(up) = &mut self.state {
             up.flush(&mut self.driver, self.now);
         }
@@ -406,6 +413,7 @@ impl<P: Platform> EventLoop<P> {
             tracing::warn!(%address, logins = self.info.logins, "the session is back");
         }
         self.state = State::Up(Box::new(Up::new(session, Connection { cid, link, address })));
+        self.tune_anew();
         self.know_portals(address, &failed);
         self.patience = None;
         self.backoff = MIN_BACKOFF;
@@ -431,6 +439,7 @@ impl<P: Platform> EventLoop<P> {
     /// What is currently known about the session.
     pub(crate) fn info(&self) -> SessionInfo {
         let mut info = self.info.clone();
+        info.set_tuning(self.tuner.as_ref().map(Tuner::info));
         if let State::Up(up) = &self.state {
             info.link = up.stats();
             info.connections = up.info();

@@ -20,9 +20,9 @@ pub struct ClientArgs {
     /// Log in with this initiator name.
     #[arg(long, value_name = "IQN")]
     pub initiator: Option<String>,
-    /// Connections in the session, if the target allows so many.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
-    pub connections: Option<u16>,
+    /// Connections in the session, 1 to 64, if the target allows so many; `auto`: as many as bring something, at most 8.
+    #[arg(long, value_name = "N")]
+    pub connections: Option<String>,
     /// A further portal of the target, for the other connections of the session; may be repeated. `all` asks the target.
     #[arg(long, value_name = "HOST[:PORT]")]
     pub portal: Vec<String>,
@@ -56,7 +56,9 @@ impl ClientArgs {
         if !self.local.is_empty() {
             url.local_addresses.clone_from(&self.local);
         }
-        url.connections = self.connections.or(url.connections);
+        if let Some(connections) = &self.connections {
+            url.take_option("connections", connections).map_err(|error| refused(&error))?;
+        }
         url.error_recovery_level = self.erl.or(url.error_recovery_level);
         Ok(url)
     }

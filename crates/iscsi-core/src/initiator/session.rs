@@ -218,6 +218,11 @@ impl InitiatorSession {
         self.write_bytes
     }
 
+    /// Bytes of the commands sent and not completed, in both directions, with something for each command; 0 exactly if there is none.
+    pub fn outstanding_bytes(&self) -> u64 {
+        self.connections.iter().map(|connection| connection.outstanding_bytes).sum()
+    }
+
     /// True once the session is over.
     pub fn is_closed(&self) -> bool {
         self.phase == Phase::Closed

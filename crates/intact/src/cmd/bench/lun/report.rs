@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use initiator::Disk;
+use initiator::{Disk, TuningInfo};
 use serde::Serialize;
 
 use super::workload::{Load, Plan};
@@ -37,6 +37,24 @@ impl Latency {
     }
 }
 
+/// How a session chose the number of its connections.
+#[derive(Debug, Serialize)]
+pub struct Tuning {
+    /// Wanted at the end.
+    pub wanted: u16,
+    /// Most that it may have.
+    pub most: u16,
+    /// Other numbers tried, and kept.
+    pub trials: u32,
+    pub won: u32,
+}
+
+impl From<TuningInfo> for Tuning {
+    fn from(info: TuningInfo) -> Self {
+        Self { wanted: info.wanted, most: info.most, trials: info.trials, won: info.won }
+    }
+}
+
 /// One run.
 #[derive(Debug, Serialize)]
 pub struct Report {
@@ -50,8 +68,11 @@ pub struct Report {
     pub block_bytes: usize,
     pub depth: usize,
     pub sessions: usize,
-    /// Of each session.
+    /// Of each session, at the end.
     pub connections: usize,
+    /// What the first session did with `connections=auto`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    connections_auto: Option<Tuning>,
     pub seconds: f64,
     pub reads: u64,
     pub writes: u64,
@@ -104,6 +125,7 @@ impl Report {
             depth: plan.depth,
             sessions: disks.len(),
             connections: infos.first().map_or(0, |info| info.connections.len()),
+            connections_auto: infos.first().and_then(|info| info.tuning()).map(Tuning::from),
             seconds,
             reads,
             writes,
@@ -165,6 +187,21 @@ pub fn print(reports: &[Report], json: bool) -> ExitCode {
 /// A line of the table: its name, and its value in each run.
 type Row = (&'static str, fn(&Report) -> String);
 
+/// The connections of a session, if they are worth a word.
+fn connections(report: &Report) -> String {
+    let n = report.connections;
+    match &report.connections_auto {
+        Some(auto) => {
+            format!(
+                ", connections=auto: {n} at the end, {} trials of other numbers, {} kept",
+                auto.trials, auto.won
+            )
+        }
+        None if n > 1 => format!(" of {n} connections"),
+        None => String::new(),
+    }
+}
+
 fn table(reports: &[Report]) -> String {
     let titles: Vec<String> = reports.iter().map(Report::title).collect();
     let heading: Vec<&str> = std::iter::once("").chain(titles.iter().map(String::as_str)).collect();
@@ -200,7 +237,7 @@ fn table(reports: &[Report]) -> String {
         first.depth,
         first.sessions,
         if first.sessions == 1 { "" } else { "s" },
-        if first.connections > 1 { format!(" of {} connections", first.connections) } else { String::new() },
+        connections(first),
         first.seconds,
         table.text()
     )
