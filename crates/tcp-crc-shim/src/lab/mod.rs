@@ -11,6 +11,7 @@
 
 mod damage;
 mod forwarder;
+mod span;
 mod transfer;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -30,6 +31,7 @@ use forwarder::Forwarder;
 
 pub use damage::{Damage, Damager};
 pub use forwarder::{Middle, Pass, untouched};
+pub use span::{Pour, Span, Way, Wire};
 pub use transfer::{Transfer, content, sum_errors};
 
 /// MTU of all links, in bytes, unless the plan has another.

@@ -1,7 +1,7 @@
 //! Transfers from one end of a laboratory to the other, by sockets that know nothing of a shim.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use engine::netns::NetNs;
@@ -38,21 +38,7 @@ impl Lab {
     /// # Errors
     /// Errors of the sockets.
     pub fn connect(&self, v6: bool) -> io::Result<(TcpStream, TcpStream)> {
-        let listener =
-            self.host(End::Server).within(|| TcpListener::bind((End::Server.address(v6), 0)))??;
-        let address = listener.local_addr()?;
-        let connect = || TcpStream::connect_timeout(&address, PATIENCE);
-        std::thread::scope(|scope| {
-            let client = scope.spawn(|| self.host(End::Client).within(connect)?);
-            let (server, _) = accept(&listener)?;
-            let client =
-                client.join().map_err(|_| io::Error::other("the client's thread has panicked"))??;
-            for stream in [&client, &server] {
-                stream.set_read_timeout(Some(PATIENCE))?;
-                stream.set_write_timeout(Some(PATIENCE))?;
-            }
-            Ok((client, server))
-        })
+        open([self.host(End::Client), self.host(End::Server)], End::Server.address(v6))
     }
 
     /// Sends `data` from the client to the server.
@@ -73,6 +59,23 @@ impl Lab {
     }
 }
 
+/// Opens a connection from one host to `address`, that of the other.
+pub(super) fn open([from, to]: [&NetNs; 2], address: IpAddr) -> io::Result<(TcpStream, TcpStream)> {
+    let listener = to.within(|| TcpListener::bind((address, 0)))??;
+    let address = listener.local_addr()?;
+    let connect = || TcpStream::connect_timeout(&address, PATIENCE);
+    std::thread::scope(|scope| {
+        let client = scope.spawn(|| from.within(connect)?);
+        let (server, _) = accept(&listener)?;
+        let client = client.join().map_err(|_| io::Error::other("the client's thread has panicked"))??;
+        for stream in [&client, &server] {
+            stream.set_read_timeout(Some(PATIENCE))?;
+            stream.set_write_timeout(Some(PATIENCE))?;
+        }
+        Ok((client, server))
+    })
+}
+
 /// Like `accept`, but waits at most [`PATIENCE`].
 fn accept(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -84,7 +87,7 @@ fn accept(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
 }
 
 /// Sends all of `data` through a connection, and compares what arrives.
-fn send(
+pub(super) fn send(
     mut from: TcpStream,
     mut to: TcpStream,
     data: &[u8],

@@ -8,8 +8,13 @@ use tcp_crc_shim::lab::{End, Lab, Middle, Pass, Plan};
 /// Builds a laboratory. Without the rights or a program that it needs, it says so and the test is skipped; on CI it
 /// fails.
 pub fn lab(plan: Plan) -> Option<Lab> {
-    let error = match Lab::build(plan) {
-        Ok(lab) => return Some(lab),
+    built(Lab::build(plan))
+}
+
+/// What was built, or nothing, as of [`lab`].
+pub fn built<T>(result: Result<T, SetupError>) -> Option<T> {
+    let error = match result {
+        Ok(built) => return Some(built),
         Err(error @ (SetupError::System { .. } | SetupError::Missing { .. } | SetupError::Switch { .. })) => {
             error
         }

@@ -51,6 +51,33 @@ impl Snapshot {
             own_cpu: Duration::new(own.tv_sec as u64, own.tv_nsec as u32),
         }
     }
+
+    /// Seconds that all processors together were busy since `before`, in whichever program or none (`/proc/stat`, in steps of 10 ms).
+    pub fn busy_s_since(&self, before: &Self) -> f64 {
+        self.busy.saturating_sub(before.busy) as f64 / USER_HZ
+    }
+
+    /// Seconds that the threads of this program have computed since `before`, with the interrupts that the kernel handled in their time.
+    pub fn own_s_since(&self, before: &Self) -> f64 {
+        self.own_cpu.saturating_sub(before.own_cpu).as_secs_f64()
+    }
+
+    /// This one, later by what was counted from `before` to `after`: so that [`Noise::judge`] can leave parts of a run out.
+    pub fn and(self, before: &Self, after: &Self) -> Self {
+        let later = |own: u64, before: u64, after: u64| own + after.saturating_sub(before);
+        Self {
+            at: self.at + (after.at - before.at),
+            busy: later(self.busy, before.busy, after.busy),
+            steal: later(self.steal, before.steal, after.steal),
+            all: later(self.all, before.all, after.all),
+            involuntary_switches: later(
+                self.involuntary_switches,
+                before.involuntary_switches,
+                after.involuntary_switches,
+            ),
+            own_cpu: self.own_cpu + after.own_cpu.saturating_sub(before.own_cpu),
+        }
+    }
 }
 
 /// The disturbances between two snapshots and in the rounds.
@@ -257,6 +284,20 @@ mod tests {
         slow_build.opt_level = "0";
         let noise = Noise::judge(&at(0, 0, 0, 0, 0, 0), &quiet_after(), &[], &[], &slow_build);
         assert!(noise.reasons[0].contains("--release"), "{noise:?}");
+    }
+
+    #[test]
+    fn parts_of_a_run_are_judged_without_the_rest() {
+        let start = at(0, 0, 0, 0, 0, 0);
+        // From second 10 to 90 the processors were busy, with what is measured.
+        let quiet = start
+            .and(&start, &at(10, 10, 0, 2000, 0, 0))
+            .and(&at(90, 16_010, 0, 18_000, 0, 0), &at(100, 16_020, 0, 20_000, 0, 0));
+        let noise = Noise::judge(&start, &quiet, &[], &[], &fast_build());
+        assert!(noise.reasons.is_empty(), "{noise:?}");
+        assert_eq!((noise.seconds, noise.others_cpus), (20.0, 0.01));
+        let (before, after) = (at(10, 10, 0, 2000, 0, 3), at(90, 16_010, 0, 18_000, 0, 10));
+        assert_eq!((after.busy_s_since(&before), after.own_s_since(&before)), (160.0, 7.0));
     }
 
     #[test]
