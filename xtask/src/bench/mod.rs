@@ -2,6 +2,7 @@
 //! `cargo xtask bench protection`: our target with protection information next to itself without it ([`protection`]); and
 //! `cargo xtask bench data-path`: our target next to an earlier build of itself, pinned ([`pinned`]); and
 //! `cargo xtask bench connections`: sessions with several connections next to a session with one ([`connections`]); and
+//! `cargo xtask bench backup`: a database's load alone, and beside a running backup ([`backup`]); and
 //! `cargo xtask bench database`: PostgreSQL in the Linux guest, on our target and on tgt ([`database`]); and
 //! `cargo xtask bench fastpath`: instructions and cache misses of a received PDU, counted ([`fastpath`]); and
 //! `cargo xtask bench idle`: the cost of unused targets and units ([`idle`]); and
@@ -14,6 +15,7 @@
 //! is slower than the target measures itself, so its own CPU time is stated next to the target's. A wrong answer is fast, so every
 //! digest received is checked and a run with a failed command has no result.
 
+mod backup;
 mod connections;
 mod database;
 mod fastpath;
@@ -54,6 +56,10 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum What {
+    /// The load of a database on our target, alone and beside a backup of the same unit. Needs two cores; root for the congestion
+    /// control and for priority
+    #[command(after_help = "Example:\n    cargo xtask bench backup --rounds 3 --only RAM")]
+    Backup(backup::Options),
     /// Sessions with one connection and with several, symmetric and asymmetric: speed, and CPU time of both ends
     Connections {
         #[command(flatten)]
@@ -118,6 +124,7 @@ impl What {
     /// Whether it says which build is measured.
     fn has_binary(&self) -> bool {
         match self {
+            Self::Backup(options) => options.binary.is_some(),
             Self::DataPath(options) => options.binary.is_some(),
             Self::Database(options) => options.binary.is_some(),
             Self::Scaling(options) => options.binary.is_some(),
@@ -132,6 +139,7 @@ impl What {
             Self::Connections { how, .. } | Self::Target { how, .. } | Self::Protection { how } => {
                 Some(&how.surroundings)
             }
+            Self::Backup(options) => Some(&options.surroundings),
             Self::DataPath(options) => Some(&options.surroundings),
             Self::Database(options) => Some(&options.surroundings),
             Self::Scaling(options) => Some(&options.surroundings),
@@ -231,6 +239,7 @@ pub fn run(root: &Path, args: &Args) -> Result<bool> {
                 report::write(&root.join("docs/mcs.md"), connections::BEGIN, &text)?;
             }
         }
+        What::Backup(options) => backup::run(root, &intact, options)?,
         What::Database(options) => database::run(root, &intact, options)?,
         What::DataPath(options) => pinned::run(root, &intact, options)?,
         What::Target { only, how } => targets(root, &intact, only.as_deref(), how)?,

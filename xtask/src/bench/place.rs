@@ -116,6 +116,11 @@ pub fn fairly(program: &Path, cores: &str) -> Command {
     command
 }
 
+/// `program` on the core of [`target`], in the time that the target leaves.
+pub fn behind_target(program: &Path) -> Command {
+    fairly(program, &TARGET_CORE.to_string())
+}
+
 /// Moves all threads of `server` to `cores`.
 pub fn move_to(server: &Server, cores: &str) -> Result<()> {
     let id = server.process.id().to_string();

@@ -1,0 +1,423 @@
+//! `cargo xtask bench backup`: the load of a database alone, and beside `intact cp` of the same unit, as fast as it can and at half
+//! of that.
+//!
+//! The target and the database's client have a core each, and both sessions are on the same shard. The backup's client takes what the target
+//! leaves of its core, which takes nothing from the other two, as if it were on another host; so the target does not poll before it
+//! sleeps. The backup is started again whenever it is done, and writes into memory, so that its own medium does not matter. The runs take turns within each round, and the load alone is measured twice (the judge).
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+
+use super::judge::{Judge, Rounds};
+use super::place::{self, PLACEMENTS, Surroundings};
+use super::servers::{self, Server, VOLUME_BYTES};
+use super::{REGION_BYTES, median, progress, report};
+
+/// Where the table goes in docs/database.md.
+const BEGIN: &str = "<!-- begin: cargo xtask bench backup -->";
+/// How much longer a command may take beside a backup at half of its speed, in the 99th percentile.
+const P99_MAX: f64 = 1.5;
+const RATE_JUDGE: Judge = Judge { median_max: 0.04, quarters_max: 0.12 };
+const P99_JUDGE: Judge = Judge { median_max: 0.08, quarters_max: 0.25 };
+/// How often a backup is looked after.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// Options of `cargo xtask bench backup`.
+#[derive(clap::Args)]
+pub struct Options {
+    #[command(flatten)]
+    pub surroundings: Surroundings,
+    /// Rounds; the median counts
+    #[arg(long, default_value_t = 9)]
+    rounds: usize,
+    /// Measured seconds of each run; a checkpoint begins every two
+    #[arg(long, default_value_t = 4.0)]
+    seconds: f64,
+    /// Pages of the database outstanding at a time
+    #[arg(long, default_value_t = 8)]
+    depth: u32,
+    /// Only volumes whose name contains this: RAM or file
+    #[arg(long, conflicts_with = "write")]
+    only: Option<String>,
+    /// A folder for the volume in a file
+    #[arg(long, default_value = "target")]
+    files: PathBuf,
+    /// The build that is measured; by default it is built from this tree
+    #[arg(long)]
+    pub binary: Option<PathBuf>,
+    /// Put the table into docs/database.md, if the machine was quiet
+    #[arg(long)]
+    write: bool,
+    /// Write all figures to this file, as JSON
+    #[arg(long)]
+    json: Option<PathBuf>,
+}
+
+/// What is beside the database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Beside {
+    Nothing,
+    NothingAgain,
+    /// A backup at half of the speed that it has alone.
+    HalfBackup,
+    /// A backup without a limit.
+    Backup,
+}
+
+const BESIDE: [Beside; 4] = [Beside::Nothing, Beside::HalfBackup, Beside::Backup, Beside::NothingAgain];
+
+impl Beside {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Nothing => "alone",
+            Self::NothingAgain => "alone, again",
+            Self::HalfBackup => "beside a backup at half speed",
+            Self::Backup => "beside a backup without a limit",
+        }
+    }
+}
+
+/// Latencies, microseconds.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Latency {
+    p50: f64,
+    p99: f64,
+    p999: f64,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Kind {
+    latency_us: Latency,
+}
+
+/// What the load of the database says of itself.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Sample {
+    transactions_per_s: f64,
+    log: Kind,
+    data: Kind,
+    errors: u64,
+    digests_failed: u64,
+    /// Of the backup meanwhile, 10^6 bytes per second; 0 without one.
+    #[serde(default)]
+    backup_mb_per_s: f64,
+}
+
+/// What a copy says of itself.
+#[derive(Deserialize)]
+struct Copied {
+    read_bytes: u64,
+    seconds: f64,
+}
+
+/// A volume and its runs: by what is beside the database.
+#[derive(Serialize)]
+struct Table {
+    store: &'static str,
+    /// Of a backup alone, 10^6 bytes per second.
+    backup_mb_per_s: f64,
+    samples: [Vec<Sample>; BESIDE.len()],
+}
+
+/// Measures, and prints the table.
+pub fn run(root: &Path, built: &Path, options: &Options) -> Result<()> {
+    let intact = options.binary.as_deref().unwrap_or(built);
+    let scratch = tempfile::tempdir_in(root.join(&options.files)).context("no place for the volume")?;
+    let file = format!("file:{},size={VOLUME_BYTES}", scratch.path().join("volume").display());
+    let mut tables = Vec::new();
+    for (store, volume) in [("RAM", format!("ram:{VOLUME_BYTES}")), ("file", file)] {
+        if options.only.as_deref().is_none_or(|part| store.contains(part)) {
+            tables.push(measure(intact, store, &volume, options)?);
+        }
+    }
+    if let Some(path) = &options.json {
+        fs::write(path, serde_json::to_string_pretty(&tables)?)?;
+    }
+    let text = markdown(&tables, &report::machine(root), options);
+    println!("{text}");
+    let reasons = crate::tidy::distrust(&text);
+    match options.write {
+        true if !reasons.is_empty() => bail!("docs/database.md is as it was: {}", reasons.join("; ")),
+        true => report::write(&root.join("docs/database.md"), BEGIN, &text),
+        false => Ok(()),
+    }
+}
+
+fn measure(intact: &Path, store: &'static str, volume: &str, options: &Options) -> Result<Table> {
+    let memory = Path::new("/dev/shm");
+    let copies = tempfile::tempdir_in(if memory.is_dir() { memory } else { Path::new("/tmp") })?;
+    let copy = copies.path().join("copy");
+    let tables = format!(
+        "[limits]\nshards = 1\npoll_us = 0\n[[target]]\nname = \"iqn.2026-01.org.example:backup\"\n\
+         [[target.lun]]\nstore = \"{volume}\"\n"
+    );
+    let server = servers::configured(place::target(intact), copies.path(), &tables)?;
+    place::fill(intact, &server)?;
+    let mut alone = Vec::new();
+    for _ in 0..3 {
+        let mut backup = Backup::start(intact, &server, &copy, None)?;
+        backup.finish()?;
+        alone.push(backup.mb_per_s()?);
+    }
+    let full = median(alone);
+    let mut table = Table { store, backup_mb_per_s: full, samples: Default::default() };
+    for round in 0..options.rounds {
+        for turn in 0..BESIDE.len() {
+            // Another one goes first in each round.
+            let at = (turn + round) % BESIDE.len();
+            let mut backup = match BESIDE[at] {
+                Beside::Nothing | Beside::NothingAgain => None,
+                Beside::HalfBackup => Some(Backup::start(intact, &server, &copy, Some((full * 5e5) as u64))?),
+                Beside::Backup => Some(Backup::start(intact, &server, &copy, None)?),
+            };
+            let mut sample = database(intact, &server, backup.as_mut(), options)?;
+            if let Some(backup) = &backup {
+                sample.backup_mb_per_s = backup.mb_per_s()?;
+            }
+            table.samples[at].push(sample);
+            progress::show(format_args!(
+                "{store}: round {} of {}, {}",
+                round + 1,
+                options.rounds,
+                BESIDE[at].name()
+            ));
+        }
+    }
+    progress::end();
+    Ok(table)
+}
+
+/// One run of the database's load, while the backup goes on.
+fn database(
+    intact: &Path,
+    server: &Server,
+    mut backup: Option<&mut Backup>,
+    options: &Options,
+) -> Result<Sample> {
+    let mut load = PLACEMENTS[1].client(intact);
+    load.args(["bench", "lun", "--profile", "oltp", "--overwrite", "--json", "--digests", "on"]);
+    load.args(["--checkpoint", "2s", "--region", &REGION_BYTES.to_string()]);
+    load.args(["--depth", &options.depth.to_string()]);
+    load.args(["--time", &format!("{}s", options.seconds), &server.url]);
+    let mut load = load.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    while load.try_wait()?.is_none() {
+        if let Some(backup) = backup.as_mut() {
+            backup.look_after()?;
+        }
+        std::thread::sleep(LOOK);
+    }
+    let output = load.wait_with_output()?;
+    if !output.status.success() {
+        bail!("the load of the database: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    let mut samples: Vec<Sample> = serde_json::from_slice(&output.stdout)?;
+    let sample = samples.pop().context("it measured nothing")?;
+    match (sample.errors, sample.digests_failed) {
+        (0, 0) => Ok(sample),
+        (errors, digests) => bail!("{errors} commands and {digests} digests of the database failed"),
+    }
+}
+
+/// A backup that is begun again whenever it is done; ended when dropped.
+struct Backup {
+    command: Command,
+    process: Child,
+    began: Instant,
+    read_bytes: u64,
+    seconds: f64,
+}
+
+impl Backup {
+    fn start(intact: &Path, server: &Server, copy: &Path, rate: Option<u64>) -> Result<Self> {
+        let mut command = place::behind_target(intact);
+        command.args(["cp", "--quiet", "--json"]);
+        if let Some(rate) = rate {
+            command.args(["--rate", &rate.to_string()]);
+        }
+        let url = format!("{}?header_digest=crc32c&data_digest=crc32c", server.url);
+        command.arg(url).arg(copy).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let process = command.spawn().context("cannot run intact cp")?;
+        Ok(Self { command, process, began: Instant::now(), read_bytes: 0, seconds: 0.0 })
+    }
+
+    /// Begins it again if it is done.
+    fn look_after(&mut self) -> Result<()> {
+        if self.process.try_wait()?.is_none() {
+            return Ok(());
+        }
+        self.finish()?;
+        self.process = self.command.spawn()?;
+        self.began = Instant::now();
+        Ok(())
+    }
+
+    /// Waits until it is done.
+    fn finish(&mut self) -> Result<()> {
+        let (mut out, mut errors) = (String::new(), String::new());
+        let missing = "the backup has no output";
+        std::io::Read::read_to_string(self.process.stdout.as_mut().context(missing)?, &mut out)?;
+        std::io::Read::read_to_string(self.process.stderr.as_mut().context(missing)?, &mut errors)?;
+        if !self.process.wait()?.success() {
+            bail!("the backup failed: {}", errors.trim());
+        }
+        let copied: Copied = serde_json::from_str(&out).context("the backup printed no JSON")?;
+        self.read_bytes += copied.read_bytes;
+        self.seconds += copied.seconds;
+        Ok(())
+    }
+
+    /// Of the copies that are done, 10^6 bytes per second.
+    fn mb_per_s(&self) -> Result<f64> {
+        if self.seconds == 0.0 {
+            bail!(
+                "no backup was done within {:.0} s: measure for longer (--seconds)",
+                self.began.elapsed().as_secs_f64()
+            );
+        }
+        Ok(self.read_bytes as f64 / 1e6 / self.seconds)
+    }
+}
+
+impl Drop for Backup {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// The table, and what it says.
+fn markdown(tables: &[Table], machine: &str, options: &Options) -> String {
+    let mut text = format!(
+        "{machine}\n{} rounds of {} s for each run, in turn within each round; the target with one shard on one core, the database's client \
+         on another; {} pages outstanding; digests on; a checkpoint every 2 s. Latencies in µs, medians; ratios to the load alone within the rounds, and in brackets the \
+         interval that contains the median with 95 %. The bar is {P99_MAX} for a backup at half speed.\n\n",
+        options.rounds, options.seconds, options.depth
+    );
+    let again = BESIDE.iter().position(|beside| *beside == Beside::NothingAgain).unwrap_or(0);
+    for table in tables {
+        let same = |figure: fn(&Sample) -> f64| ratios(&table.samples[again], &table.samples[0], figure);
+        let load = format!("{}, alone", table.store);
+        text.push_str(&RATE_JUDGE.says(&load, "transactions per second", &same(|s| s.transactions_per_s)));
+        text.push_str(&P99_JUDGE.says(&load, "p99 of the data", &same(|s| s.data.latency_us.p99)));
+        text.push('\n');
+    }
+    text.push_str(
+        "| volume | the database | transactions/s | log p50 | p99 | ratio | data p50 | p99 | ratio | p99.9 | within the bar | backup, MB/s |\n\
+         |---|---|--:|--:|--:|--:|--:|--:|--:|--:|---|--:|\n",
+    );
+    for table in tables {
+        for (beside, samples) in BESIDE.iter().zip(&table.samples) {
+            row(&mut text, table, *beside, samples);
+        }
+    }
+    for table in tables {
+        let _ = write!(text, "\nA backup alone, {}: {:.0} MB/s.", table.store, table.backup_mb_per_s);
+    }
+    text.push('\n');
+    text
+}
+
+fn ratios(these: &[Sample], alone: &[Sample], figure: fn(&Sample) -> f64) -> Rounds {
+    Rounds::ratios(these.iter().map(figure), alone.iter().map(figure))
+}
+
+fn row(text: &mut String, table: &Table, beside: Beside, samples: &[Sample]) {
+    let middle = |figure: fn(&Sample) -> f64| median(samples.iter().map(figure).collect());
+    let log = ratios(samples, &table.samples[0], |s| s.log.latency_us.p99);
+    let data = ratios(samples, &table.samples[0], |s| s.data.latency_us.p99);
+    let with_interval = |ratios: &Rounds| {
+        let [low, high] = ratios.interval();
+        format!("{:.2} [{low:.2}, {high:.2}]", ratios.median())
+    };
+    let within = match beside {
+        Beside::HalfBackup if log.median().max(data.median()) <= P99_MAX => "yes",
+        Beside::HalfBackup => "**no**",
+        _ => "",
+    };
+    let _ = writeln!(
+        text,
+        "| {} | {} | {:.0} | {:.0} | {:.0} | {} | {:.0} | {:.0} | {} | {:.0} | {within} | {:.0} |",
+        table.store,
+        beside.name(),
+        middle(|s| s.transactions_per_s),
+        middle(|s| s.log.latency_us.p50),
+        middle(|s| s.log.latency_us.p99),
+        with_interval(&log),
+        middle(|s| s.data.latency_us.p50),
+        middle(|s| s.data.latency_us.p99),
+        with_interval(&data),
+        middle(|s| s.data.latency_us.p999),
+        middle(|s| s.backup_mb_per_s),
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn sample(p99: f64) -> Sample {
+        let kind = |p99| Kind { latency_us: Latency { p50: 50.0, p99, p999: 900.0 } };
+        Sample {
+            transactions_per_s: 1000.0,
+            log: kind(200.0),
+            data: kind(p99),
+            errors: 0,
+            digests_failed: 0,
+            backup_mb_per_s: 0.0,
+        }
+    }
+
+    fn text(half: f64, again: f64) -> String {
+        let samples = [100.0, half, 300.0, again].map(|p99| vec![sample(p99); 3]);
+        let table = Table { store: "RAM", backup_mb_per_s: 1000.0, samples };
+        markdown(&[table], "M", &Cli::parse_from(["backup"]).options)
+    }
+
+    #[test]
+    fn the_worse_of_log_and_data_is_judged() {
+        assert!(text(150.0, 100.0).contains("| 1.50 [1.50, 1.50] | 900 | yes |"), "{}", text(150.0, 100.0));
+        let slow = text(160.0, 100.0);
+        assert!(
+            slow.contains("| 200 | 1.00 [1.00, 1.00] | 50 | 160 | 1.60 [1.60, 1.60] | 900 | **no** |"),
+            "{slow}"
+        );
+    }
+
+    #[test]
+    fn a_load_that_differs_from_itself_makes_the_page_untrusted() {
+        assert!(crate::tidy::distrust(&text(150.0, 100.0)).is_empty());
+        assert_eq!(crate::tidy::distrust(&text(150.0, 120.0)).len(), 1);
+    }
+
+    #[test]
+    fn a_backup_is_begun_again_and_its_failure_is_an_error() {
+        let script = |script: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]).stdout(Stdio::piped()).stderr(Stdio::piped());
+            let process = command.spawn().unwrap();
+            Backup { command, process, began: Instant::now(), read_bytes: 0, seconds: 0.0 }
+        };
+        let mut backup = script("echo '{\"read_bytes\": 2000000, \"seconds\": 0.5}'");
+        assert!(backup.mb_per_s().is_err(), "nothing is done yet");
+        backup.finish().unwrap();
+        backup.process = backup.command.spawn().unwrap();
+        backup.finish().unwrap();
+        assert_eq!((backup.mb_per_s().unwrap(), backup.read_bytes), (4.0, 4_000_000));
+        let failure = script("echo broken >&2; exit 1").finish().unwrap_err().to_string();
+        assert!(failure.contains("broken"), "{failure}");
+    }
+}
