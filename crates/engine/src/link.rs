@@ -23,7 +23,7 @@
 
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use iscsi_core::digest::{DIGEST_BYTES, DigestScope};
 use iscsi_core::pdu_reader::{DigestCounts, FramingError, PduReader, RxPdu};
 use iscsi_core::pdu_writer::{PduWriter, TxPdu};
@@ -221,6 +221,24 @@ impl Link {
     pub fn push(&mut self, pdu: TxPdu) {
         self.stats.tx_pdus += 1;
         self.writer.push(pdu);
+    }
+
+    /// Bytes that have arrived and were not taken, for an owner that frames them itself. Then call [`Link::consume`].
+    pub fn received(&self) -> &[u8] {
+        if self.closing { &[] } else { &self.buffer }
+    }
+
+    /// Takes the first `bytes` of [`Link::received`].
+    ///
+    /// # Panics
+    /// When there are fewer.
+    pub fn consume(&mut self, bytes: usize) {
+        self.buffer.advance(bytes);
+    }
+
+    /// Queues whole PDUs with their digests, made by the owner, for the next [`Link::flush`].
+    pub fn push_bytes(&mut self, bytes: Bytes) {
+        self.writer.push_bytes(bytes);
     }
 
     /// Sends what is queued unless a send is outstanding, and receives unless a receive is outstanding or too much waits to be sent.

@@ -15,6 +15,7 @@ use scsi::ProtectionType;
 
 use crate::cdb;
 use crate::error::IoError;
+use crate::options::EngineKind;
 use crate::protection::{Protection, UnitProtection};
 use crate::session::Session;
 use crate::ticket::{Response, Ticket};
@@ -296,10 +297,11 @@ impl Disk {
     }
 
     /// The length, in bytes, of the runs in which write data should be digested while it is copied: the runs match the PDUs that
-    /// will carry the data. `None` when the data is sent without a digest.
+    /// will carry the data. `None` when the data is sent without a digest, or with that of an engine.
     pub fn digest_runs(&self) -> Option<u32> {
         let params = &self.session.opening().params;
-        params.digests.data.then(|| params.write_run_bytes())
+        let ours = params.digests.data && self.session.options().engine() == EngineKind::None;
+        ours.then(|| params.write_run_bytes())
     }
 
     fn write_pieces(

@@ -77,12 +77,49 @@ pub enum ConnectError {
     /// The configuration contradicts itself.
     #[error("{0}")]
     Configuration(#[from] ProtocolViolation),
+    /// The engine that was asked for cannot serve such a session.
+    #[error("{0}")]
+    NotOffloaded(#[from] NotOffloaded),
     /// The session was closed before it could answer.
     #[error("the session ended: {0}")]
     Ended(CloseReason),
     /// A problem on this machine.
     #[error("{0}")]
     Local(#[from] io::Error),
+}
+
+/// Why an engine does not serve a session.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotOffloaded {
+    /// It counts CmdSN for each connection by itself, and a session of several connections has one count.
+    #[error("an engine serves sessions of one connection only: it counts CmdSN by itself (RFC 7143 4.2.2.1)")]
+    Connections,
+    /// It neither generates nor checks protection information.
+    #[error("an engine has no protection information (docs/engine-interface.md, \"What is implemented\")")]
+    Protection,
+    /// It refuses the negotiated parameters, with this result.
+    #[error("the engine does not take a connection with the negotiated parameters: {0}")]
+    Parameters(String),
+}
+
+impl NotOffloaded {
+    /// The rule that it follows.
+    pub fn rule(&self) -> &'static str {
+        match self {
+            Self::Connections => "RFC 7143 4.2.2.1",
+            Self::Protection | Self::Parameters(_) => "docs/engine-interface.md",
+        }
+    }
+
+    /// What to do about it.
+    pub fn remedy(&self) -> &'static str {
+        match self {
+            Self::Connections => "ask for one connection, or leave the engine out (engine=none)",
+            Self::Protection => "leave pi=1 out, or the engine (engine=none)",
+            Self::Parameters(_) => "leave the engine out (engine=none)",
+        }
+    }
 }
 
 impl ConnectError {
@@ -93,6 +130,7 @@ impl ConnectError {
             Self::Framing { .. } => Some("RFC 7143 11.2"),
             Self::TooManyRedirects(_) => Some("RFC 7143 11.13.5"),
             Self::Configuration(violation) => Some(violation.rule),
+            Self::NotOffloaded(refusal) => Some(refusal.rule()),
             Self::Ended(CloseReason::Violation(violation)) => Some(violation.rule),
             _ => None,
         }
@@ -129,6 +167,7 @@ impl ConnectError {
                 "the target's redirections lead in a circle: see its configuration".into()
             }
             Self::Configuration(_) => "change the configuration".into(),
+            Self::NotOffloaded(refusal) => refusal.remedy().into(),
             Self::Ended(_) => "see the target's log: the login went well, and then it was lost".into(),
             Self::Local(_) => "see the limits of this process (descriptors, memory)".into(),
         }
@@ -151,7 +190,9 @@ impl ConnectError {
         use iscsi_core::initiator::login::Advice;
         match self {
             Self::Login { failure, .. } => failure.advice() == Advice::Retry,
-            Self::Configuration(_) | Self::Local(_) | Self::TooManyRedirects(_) => false,
+            Self::Configuration(_) | Self::NotOffloaded(_) | Self::Local(_) | Self::TooManyRedirects(_) => {
+                false
+            }
             _ => true,
         }
     }

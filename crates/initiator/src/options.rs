@@ -12,6 +12,8 @@ use iscsi_core::names::IscsiName;
 use iscsi_core::params::Bounds;
 use iscsi_core::wire::{Cid, Isid};
 
+use crate::error::NotOffloaded;
+use crate::offloaded::Agent;
 use crate::protection::PiTags;
 
 /// InitiatorName used by default.
@@ -51,6 +53,36 @@ impl fmt::Display for Portal {
             true => write!(f, "[{}]:{}", self.host, self.port),
             false => write!(f, "{}:{}", self.host, self.port),
         }
+    }
+}
+
+/// What carries out the commands of a session: sends them, moves their data, and answers R2Ts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EngineKind {
+    /// The session itself.
+    #[default]
+    None,
+    /// The engine in software of `docs/engine-interface.md`, behind the interface that hardware has. The session then has one
+    /// connection.
+    Software,
+}
+
+impl EngineKind {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::None, Self::Software];
+
+    /// Its name, as in a URL.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Software => "software",
+        }
+    }
+
+    /// The engine called `name`.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 }
 
@@ -100,6 +132,8 @@ pub struct Options {
     /// Tags of the protection information that every [`Disk`](crate::Disk) of the session generates and checks; `None`: none. If set,
     /// a unit without protection information is refused.
     pub protection: Option<PiTags>,
+    /// See [`Options::set_engine`].
+    engine: EngineKind,
     /// See [`Options::set_poll_time`].
     poll_time: Duration,
     /// See [`Options::tune_connections`].
@@ -135,6 +169,7 @@ impl Options {
             local_addresses: Vec::new(),
             error_recovery_level: None,
             protection: None,
+            engine: EngineKind::None,
             poll_time: engine::POLL_TIME,
         }
     }
@@ -163,8 +198,34 @@ impl Options {
         self.poll_time
     }
 
+    /// Sets what carries out the commands: by default the session itself. With an engine it has one connection and no `protection`;
+    /// anything else is refused when it is opened. Discovery sessions send no commands, and have no engine.
+    pub fn set_engine(&mut self, engine: EngineKind) {
+        self.engine = engine;
+    }
+
+    /// The value set by [`Options::set_engine`].
+    pub fn engine(&self) -> EngineKind {
+        self.engine
+    }
+
+    /// Whether the options can be had together.
+    pub(crate) fn check(&self) -> Result<(), NotOffloaded> {
+        match self.engine {
+            EngineKind::None => Ok(()),
+            _ if self.connections > 1 || self.bounds.allegiance_free => Err(NotOffloaded::Connections),
+            _ if self.protection.is_some() => Err(NotOffloaded::Protection),
+            EngineKind::Software => Ok(()),
+        }
+    }
+
     /// Limits for the negotiation of a login.
     pub(crate) fn login_bounds(&self) -> Bounds {
+        let bounds = self.session_bounds();
+        if self.engine == EngineKind::None { bounds } else { Agent::bounds(bounds) }
+    }
+
+    fn session_bounds(&self) -> Bounds {
         let several = if self.connections > 1 { 2 } else { self.bounds.error_recovery_level };
         Bounds {
             max_connections: self.bounds.max_connections.max(self.connections),

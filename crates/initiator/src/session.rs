@@ -207,6 +207,7 @@ impl Session {
                 tracing::warn!("a CHAP secret is shorter than 12 bytes (RFC 7143 9.2.1): use a longer one");
             }
         }
+        options.check()?;
         let port = match (&options.isid, &options.ports) {
             (None, Some(directory)) => {
                 let target = options.target.as_ref().map_or("discovery", |target| target.as_str());

@@ -19,17 +19,18 @@ use iscsi_core::names::IscsiName;
 use iscsi_core::params::DigestPolicy;
 use iscsi_core::wire::{Lun, keys};
 
-use crate::options::{Options, Portal};
+use crate::options::{EngineKind, Options, Portal};
 use crate::protection::PiTags;
 use crate::tuning::AUTO_CONNECTIONS;
 
 /// The options of a URL. Negotiated keys can also be set, by their names in the configuration: [`negotiated`].
-const OPTIONS: [&str; 12] = [
+const OPTIONS: [&str; 13] = [
     "initiator",
     "target_user",
     "target_password",
     "connections",
     "erl",
+    "engine",
     "portals",
     "local",
     "scheduling",
@@ -68,6 +69,8 @@ pub struct IscsiUrl {
     poll_time: Option<Duration>,
     /// Highest ErrorRecoveryLevel to offer, if given.
     pub error_recovery_level: Option<u8>,
+    /// What carries out the commands, if given.
+    engine: Option<EngineKind>,
     /// Further portals of the target.
     pub portals: Vec<Portal>,
     /// Ask the target for the portals of its group.
@@ -141,6 +144,7 @@ impl IscsiUrl {
             tunes_connections: false,
             poll_time: None,
             error_recovery_level: None,
+            engine: None,
             portals: Vec::new(),
             find_portals: false,
             local_addresses: Vec::new(),
@@ -186,6 +190,11 @@ impl IscsiUrl {
             "erl" => {
                 let level = value.parse().ok().filter(|level| *level <= 2);
                 self.error_recovery_level = Some(level.ok_or_else(|| refuse("erl is 0, 1 or 2"))?);
+            }
+            "engine" => {
+                let names = EngineKind::ALL.map(EngineKind::name).join(" or ");
+                let kind = EngineKind::named(value).ok_or_else(|| refuse(format!("engine is {names}")))?;
+                self.engine = Some(kind);
             }
             "portals" if value == "all" => self.find_portals = true,
             "portals" => {
@@ -345,6 +354,7 @@ impl IscsiUrl {
         let least = if options.bounds.allegiance_free { 2 } else { 1 };
         options.connections = self.connections.unwrap_or(least).max(least);
         options.error_recovery_level = self.error_recovery_level;
+        options.set_engine(self.engine.unwrap_or_default());
         options.portals.clone_from(&self.portals);
         options.find_portals = self.find_portals;
         options.local_addresses.clone_from(&self.local_addresses);
@@ -535,6 +545,10 @@ mod tests {
     fn connections_and_what_belongs_to_them() {
         let options = |text: &str| IscsiUrl::parse(text).unwrap().options().unwrap();
         let plain = options("iscsi://h");
+        assert_eq!(plain.engine(), EngineKind::None);
+        assert_eq!(options("iscsi://h?engine=software").engine(), EngineKind::Software);
+        let refused = IscsiUrl::parse("iscsi://h?engine=hardware").unwrap_err().to_string();
+        assert!(refused.contains("engine is none or software"), "{refused}");
         assert_eq!((plain.connections, plain.login_bounds().max_connections), (1, 1));
         assert_eq!(plain.login_bounds().error_recovery_level, 0, "one connection is as it was");
         assert_eq!(plain.poll_time(), engine::POLL_TIME);

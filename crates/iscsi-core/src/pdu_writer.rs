@@ -208,6 +208,18 @@ impl PduWriter {
         }
     }
 
+    /// Queues bytes that are PDUs already, digests included, behind everything that was pushed before.
+    ///
+    /// # Panics
+    /// When a PDU that was pushed before waits for its data to be assembled: a connection has one maker of its PDUs.
+    pub fn push_bytes(&mut self, bytes: Bytes) {
+        assert!(self.waiting.is_empty(), "a connection has one maker of its PDUs");
+        self.seal_arena();
+        self.made_bytes += bytes.len();
+        self.answer_bytes += bytes.len();
+        self.segments.push_back(Segment { answer_bytes: bytes.len(), bytes });
+    }
+
     /// Encodes waiting PDUs, up to an amount worth a call of the driver.
     fn make(&mut self) {
         while self.made_bytes < MADE_BYTES

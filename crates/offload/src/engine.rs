@@ -127,4 +127,9 @@ pub trait Engine {
 
     /// The five tables as they are now.
     fn tables(&self) -> Tables;
+
+    /// One entry of the session table; `None` when the connection is not open.
+    fn session(&self, conn: u16) -> Option<SessionEntry> {
+        self.tables().sessions.into_iter().find(|entry| entry.conn == conn)
+    }
 }

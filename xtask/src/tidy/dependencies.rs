@@ -33,7 +33,7 @@ const LAYERS: &[(&str, MayImport)] = &[
     ("nbd", Only(&["engine", "lun", "scsi"])),
     ("target", Only(&["engine", "lun", "iscsi-core", "scsi", "blockstore", "integrity"])),
     ("server", Only(&["target", "engine", "iscsi-core", "scsi", "blockstore"])),
-    ("initiator", Only(&["engine", "iscsi-core", "scsi", "integrity"])),
+    ("initiator", Only(&["engine", "iscsi-core", "offload", "scsi", "integrity"])),
     ("sim", Everything),
     ("conform", Only(&["iscsi-wire", "integrity"])),
     ("intact", Everything),

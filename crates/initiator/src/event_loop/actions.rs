@@ -22,11 +22,7 @@ impl<P: Platform> EventLoop<P> {
             let State::Up(up) = &mut self.state else { return };
             let Some(action) = up.session.poll_action() else { return };
             match action {
-                Action::Send { cid, pdu } => {
-                    if let Some(link) = up.link(cid) {
-                        link.push(pdu);
-                    }
-                }
+                Action::Send { cid, pdu } => up.send(cid, pdu),
                 Action::DataIn { user, offset, data } if user & WORKLOAD_BIT != 0 => {
                     if let Some(running) = &mut self.running {
                         running.workload.data_in(user & !WORKLOAD_BIT, offset, data);
@@ -69,6 +65,9 @@ impl<P: Platform> EventLoop<P> {
                 Action::Declared { cid, max_recv_data_segment_length } => {
                     if let Some(link) = up.link(cid) {
                         link.set_max_data_bytes(max_recv_data_segment_length as usize);
+                    }
+                    if let Some(agent) = up.agent() {
+                        agent.declared(max_recv_data_segment_length);
                     }
                 }
                 Action::CloseConnection { cid, reason } => self.close_connection(cid, &reason),

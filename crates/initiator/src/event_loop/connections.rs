@@ -14,13 +14,15 @@ use engine::{Driver, Link, LinkStats, Platform, Token};
 use iscsi_core::Time;
 use iscsi_core::initiator::address::TargetAddress;
 use iscsi_core::initiator::session::{CloseReason, InitiatorSession, JoinError, TargetRecord};
+use iscsi_core::pdu_writer::TxPdu;
 use iscsi_core::wire::{Bhs, Cid, Opcode};
 
 use super::connecting::{Attempt, Established, Outcome, Place};
+use super::offload::Offload;
 use super::resolving::{Addresses, Question};
 use super::{EventLoop, MAX_BACKOFF, MIN_BACKOFF, State, TX_SLACK_BYTES};
 use crate::error::ConnectError;
-use crate::options::Portal;
+use crate::options::{EngineKind, Portal};
 use crate::session::ConnectionInfo;
 
 /// Operation codes of the PDUs that end commands.
@@ -32,6 +34,8 @@ pub(super) struct Connection {
     pub cid: Cid,
     pub link: Link,
     pub address: SocketAddr,
+    /// The engine that carries out its commands, if any does.
+    pub offload: Option<Box<Offload>>,
 }
 
 /// A connection that belongs to the session but is not established.
@@ -71,6 +75,24 @@ impl Up {
         all.find(|connection| connection.cid == cid).map(|found| &mut found.link)
     }
 
+    /// The link of the connection `cid`, unless an engine frames what arrives on it.
+    fn framed_link(&mut self, cid: Cid) -> Option<&mut Link> {
+        let mut all = self.connections.iter_mut();
+        let found = all.find(|connection| connection.cid == cid && connection.offload.is_none())?;
+        Some(&mut found.link)
+    }
+
+    /// Sends a PDU of the session, or has the engine send it.
+    pub(super) fn send(&mut self, cid: Cid, pdu: TxPdu) {
+        let Some(connection) = self.connections.iter_mut().find(|connection| connection.cid == cid) else {
+            return;
+        };
+        match &mut connection.offload {
+            Some(offload) => offload.agent.send(pdu, &self.session),
+            None => connection.link.push(pdu),
+        }
+    }
+
     /// The address of the portal that the connection `cid` uses.
     pub(super) fn address(&self, cid: Cid) -> Option<SocketAddr> {
         self.connections.iter().find(|connection| connection.cid == cid).map(|found| found.address)
@@ -92,11 +114,15 @@ impl Up {
         let (high_water, outstanding) = (self.tx_high_water(), self.session.outstanding());
         self.flushes_at = None;
         for connection in &mut self.connections {
+            // While the engine takes nothing, nothing is received either.
+            let full = connection.offload.as_ref().is_some_and(|offload| offload.agent.is_full());
             let link = &mut connection.link;
-            link.set_tx_high_water(high_water);
-            // Commands may wait while the target has more of them, and two to begin with.
+            link.set_tx_high_water(if full { 0 } else { high_water });
+            // Commands may wait while the target has more of them, and two to begin with. Only the link knows of PDUs in part, and not if
+            // an engine frames them.
             let waiting = link.tx_backlog_bytes() / Bhs::SIZE;
-            let again = match outstanding >= 2 * waiting + 2 {
+            let may_wait = connection.offload.is_none() && outstanding >= 2 * waiting + 2;
+            let again = match may_wait {
                 true => link.flush_behind_answers(driver, now),
                 false => link.flush_packed(driver, now),
             };
@@ -110,7 +136,9 @@ impl Up {
             Step::Waiting(at) => *at,
             Step::Connecting(attempt) => attempt.deadline(),
         });
-        absent.chain(self.session.poll_timeout()).min()
+        let engines = self.connections.iter().filter_map(|connection| connection.offload.as_ref());
+        let engines = engines.filter_map(|offload| offload.agent.deadline());
+        absent.chain(self.session.poll_timeout()).chain(engines).min()
     }
 
     /// Removes a connection and closes it.
@@ -249,10 +277,13 @@ impl<P: Platform> EventLoop<P> {
     /// owner: running one part of the code for many PDUs keeps it in the instruction cache, running all of it for each PDU does
     /// not.
     pub(super) fn receive(&mut self, cid: Cid) {
+        if self.options.engine() != EngineKind::None {
+            self.receive_offloaded();
+        }
         loop {
             let State::Up(up) = &mut self.state else { return };
             let high_water = up.tx_high_water();
-            let Some(link) = up.link(cid) else { return };
+            let Some(link) = up.framed_link(cid) else { return };
             // The PDUs of one receive may request much more data than they contain: at level 1, R2Ts may request the same data
             // again and again.
             if link.tx_backlog_bytes() > high_water {
@@ -283,7 +314,7 @@ impl<P: Platform> EventLoop<P> {
     }
 
     /// A connection is lost: the protocol decides what follows.
-    fn connection_lost(&mut self, cid: Cid) {
+    pub(super) fn connection_lost(&mut self, cid: Cid) {
         let State::Up(up) = &mut self.state else { return };
         if let Some(address) = up.address(cid) {
             self.portals.failed(address);
@@ -465,7 +496,7 @@ impl<P: Platform> EventLoop<P> {
             Ok(()) => {
                 tracing::debug!(cid = cid.0, %address, "a connection joined the session");
                 self.portals.established(address);
-                up.connections.push(Connection { cid, link, address });
+                up.connections.push(Connection { cid, link, address, offload: None });
                 self.info.joins += 1;
                 self.drain_actions();
                 // PDUs may have arrived together with the last login response.

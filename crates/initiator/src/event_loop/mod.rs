@@ -14,6 +14,7 @@ mod actions;
 mod arrived;
 mod connecting;
 mod connections;
+mod offload;
 mod pending;
 mod portals;
 mod requests;
@@ -36,6 +37,7 @@ use smallvec::SmallVec;
 
 use self::connecting::{Attempt, Established, Outcome, Place};
 use self::connections::{Connection, Up};
+use self::offload::Offload;
 pub(crate) use self::pending::Handle;
 use self::pending::PendingTable;
 use self::portals::KnownPortals;
@@ -202,6 +204,7 @@ impl<P: Platform> EventLoop<P> {
         self.settle_units();
         self.step_workload();
         self.tune();
+        self.step_offloaded();
         if let State::Up(up) = &mut self.state {
             up.flush(&mut self.driver, self.now);
         }
@@ -407,12 +410,22 @@ impl<P: Platform> EventLoop<P> {
     fn established(&mut self, established: Established) {
         let Established { link, login, address, connect_time, failed } = established;
         let cid = login.cid;
-        let session = InitiatorSession::new(&login, self.options.session.clone(), self.now);
+        let offloaded = match Offload::begin(self.options.engine(), &login, &self.options.session, self.now) {
+            Ok(offloaded) => offloaded,
+            Err(error) => {
+                self.driver.close(link.token());
+                return self.failed(error);
+            }
+        };
+        let (offload, seen) = offloaded.unzip();
+        let config = self.options.session.clone();
+        let session = InitiatorSession::new(seen.as_ref().unwrap_or(&login), config, self.now);
         self.info.update(&login, address, connect_time);
         if self.info.logins > 1 {
             tracing::warn!(%address, logins = self.info.logins, "the session is back");
         }
-        self.state = State::Up(Box::new(Up::new(session, Connection { cid, link, address })));
+        let connection = Connection { cid, link, address, offload: offload.map(Box::new) };
+        self.state = State::Up(Box::new(Up::new(session, connection)));
         self.tune_anew();
         self.know_portals(address, &failed);
         self.patience = None;

@@ -7,6 +7,7 @@ use engine::Platform;
 use iscsi_core::initiator::command::{Command, Completion, Ending};
 use iscsi_core::initiator::session::{ManagementAnswer, TargetRecord};
 use iscsi_core::wire::{Cid, Lun, TmfFunction, TmfResponse};
+use offload::limits::BUFFER_BYTES;
 use smallvec::SmallVec;
 
 use super::arrived::Arrived;
@@ -15,6 +16,7 @@ use super::resolving::{Addresses, Question};
 use super::{Ended, EventLoop, Running, State};
 use crate::cdb::is_idempotent;
 use crate::error::IoError;
+use crate::options::EngineKind;
 use crate::reply::Answer;
 use crate::session::{Pong, SessionInfo};
 use crate::unit::{LostBlocks, is_probe};
@@ -89,17 +91,7 @@ impl<P: Platform> EventLoop<P> {
                 }
             }
             Request::ManageTask(function, handle, answer) => self.manage_task(function, handle, answer),
-            Request::Declare(bytes, answer) => {
-                let mut all = false;
-                if let State::Up(up) = &mut self.state {
-                    let cids: SmallVec<[Cid; 8]> = up.session.connected().collect();
-                    let declared =
-                        cids.iter().filter(|cid| up.session.declare_max_recv(self.now, **cid, bytes));
-                    all = declared.count() == cids.len() && !cids.is_empty();
-                    self.drain_actions();
-                }
-                answer.give(all);
-            }
+            Request::Declare(bytes, answer) => answer.give(self.declare(bytes)),
             Request::Watch(lun, answer) => match (self.units.watch(lun), &self.state) {
                 (_, State::Over(why)) => answer.give(Err(IoError::SessionLost(why.clone()))),
                 (question, state) => {
@@ -145,6 +137,22 @@ impl<P: Platform> EventLoop<P> {
             Request::Resolved(question, addresses) => self.on_resolved(question, addresses),
             Request::Quit => {}
         }
+    }
+
+    /// Declares another MaxRecvDataSegmentLength on every connection; false when it was not sent on all of them.
+    fn declare(&mut self, bytes: u32) -> bool {
+        if self.options.engine() != EngineKind::None && bytes > BUFFER_BYTES {
+            return false;
+        }
+        let State::Up(up) = &mut self.state else { return false };
+        let cids: SmallVec<[Cid; 8]> = up.session.connected().collect();
+        let declared = cids.iter().filter(|cid| up.session.declare_max_recv(self.now, **cid, bytes));
+        let all = declared.count() == cids.len() && !cids.is_empty();
+        if let (true, Some(agent)) = (all, up.agent()) {
+            agent.declaring(bytes);
+        }
+        self.drain_actions();
+        all
     }
 
     /// Requests a management function for one command. While there is no session, the command waits here and is unknown

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use initiator::{ConnectError, IoError, IscsiUrl, Options};
+use initiator::{ConnectError, EngineKind, IoError, IscsiUrl, Options};
 
 use super::{FAILED, MISUSED, complain, fail};
 
@@ -32,6 +32,10 @@ pub struct ClientArgs {
     /// Highest ErrorRecoveryLevel to offer: 0, 1 or 2. Without it 0, or 2 with several connections.
     #[arg(long, value_name = "LEVEL", value_parser = clap::value_parser!(u8).range(0..=2))]
     pub erl: Option<u8>,
+    /// What carries out the commands of the session: `none`, or `software`, an offload engine in software
+    /// (docs/engine-interface.md), with one connection and without protection information.
+    #[arg(long, value_name = "ENGINE", value_parser = EngineKind::ALL.map(EngineKind::name))]
+    pub engine: Option<String>,
     /// Seconds that a command may take before it is aborted.
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = parse_time)]
     pub timeout: Duration,
@@ -55,6 +59,9 @@ impl ClientArgs {
         }
         if !self.local.is_empty() {
             url.local_addresses.clone_from(&self.local);
+        }
+        if let Some(name) = &self.engine {
+            url.take_option("engine", name).map_err(|error| refused(&error))?;
         }
         if let Some(connections) = &self.connections {
             url.take_option("connections", connections).map_err(|error| refused(&error))?;

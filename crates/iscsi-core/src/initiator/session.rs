@@ -212,6 +212,12 @@ impl InitiatorSession {
         self.tasks.task(itt).filter(|task| task.cmd_sn.is_some()).map(|task| task.command.user)
     }
 
+    /// The command `itt` if it was sent and has not completed. An engine that sends in place of this session finds its write data
+    /// there.
+    pub fn command_of(&self, itt: Itt) -> Option<&Command> {
+        self.tasks.task(itt).filter(|task| task.cmd_sn.is_some()).map(|task| &task.command)
+    }
+
     /// Write data of commands that were sent and have not completed, bytes: apart from headers, this bounds what the session can
     /// have queued for sending.
     pub fn outstanding_write_bytes(&self) -> u64 {

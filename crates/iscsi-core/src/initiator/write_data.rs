@@ -85,7 +85,10 @@ impl WriteData {
     }
 
     /// The part `range` as the data of one PDU, with its checksum if that follows from the kept ones.
-    pub(super) fn part(&self, range: Range<usize>) -> TxSegment {
+    ///
+    /// # Panics
+    /// When `range` is no part of it.
+    pub fn part(&self, range: Range<usize>) -> TxSegment {
         match &self.0 {
             Held::Bytes { bytes, run_bytes, crcs } => {
                 let crc32c = crc_of(&range, bytes.len(), *run_bytes, crcs);

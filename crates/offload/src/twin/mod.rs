@@ -22,7 +22,9 @@ mod window;
 
 use std::collections::VecDeque;
 
-use crate::encoding::{Completion, Descriptor, DescriptorKind, OpenConn, RECORD_BYTES, TaskDone, TaskResult};
+use crate::encoding::{
+    Completion, Descriptor, DescriptorKind, OpenConn, RECORD_BYTES, SessionEntry, TaskDone, TaskResult,
+};
 use crate::limits::{COMPLETIONS_PER_PDU, MAX_COMPLETIONS, MAX_CONNECTIONS};
 use crate::{Busy, Caps, Engine, HostMem, Tables};
 use connection::Connection;
@@ -182,5 +184,10 @@ impl Engine for SoftwareEngine {
             }
         }
         tables
+    }
+
+    fn session(&self, conn: u16) -> Option<SessionEntry> {
+        let connection = self.connections.get(usize::from(conn))?.as_deref()?;
+        Some(connection.session_entry(conn))
     }
 }

@@ -48,7 +48,8 @@ impl Connection {
         }
     }
 
-    fn session_entry(&self, conn: u16) -> SessionEntry {
+    /// The entry of this connection in the session table.
+    pub(super) fn session_entry(&self, conn: u16) -> SessionEntry {
         let params = &self.params;
         SessionEntry {
             conn,

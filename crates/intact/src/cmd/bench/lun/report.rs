@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use initiator::{Disk, TuningInfo};
+use initiator::{Disk, EngineKind, SessionInfo, TuningInfo};
 use serde::Serialize;
 
 use super::workload::{Load, Plan};
@@ -58,6 +58,8 @@ impl From<TuningInfo> for Tuning {
 /// One run.
 #[derive(Debug, Serialize)]
 pub struct Report {
+    /// What carried out the commands.
+    engine: &'static str,
     pub header_digest: bool,
     pub data_digest: bool,
     /// Protection information was made and checked here.
@@ -85,7 +87,8 @@ pub struct Report {
     /// Per 10^9 bytes.
     pub cpu_seconds_per_gb: f64,
     pub cpu_seconds_per_100k_ios: f64,
-    pub digests_verified: u64,
+    /// `None`: the engine compared them, and does not say how many.
+    pub digests_verified: Option<u64>,
     pub digests_failed: u64,
     pub errors: u64,
     pub first_error: Option<String>,
@@ -114,7 +117,9 @@ impl Report {
         let bytes = ios * plan.block_bytes as f64;
         let per = |total: f64, n: f64| if n > 0.0 { total / n } else { 0.0 };
         let digests = disks[0].session().opening().params.digests;
+        let engine = disks[0].session().options().engine();
         Ok(Self {
+            engine: engine.name(),
             header_digest: digests.header,
             data_digest: digests.data,
             protection: plan.unit.is_protected(),
@@ -135,14 +140,17 @@ impl Report {
             cpu_seconds: cpu.as_secs_f64(),
             cpu_seconds_per_gb: per(cpu.as_secs_f64(), bytes / 1e9),
             cpu_seconds_per_100k_ios: per(cpu.as_secs_f64(), ios / 1e5),
-            digests_verified: infos
-                .iter()
-                .map(|i| i.link.digests.header_verified + i.link.digests.data_verified)
-                .sum(),
-            digests_failed: infos
-                .iter()
-                .map(|i| i.link.digests.header_failed + i.link.digests.data_failed)
-                .sum(),
+            digests_verified: (engine == EngineKind::None).then(|| {
+                let verified =
+                    |i: &SessionInfo| i.link.digests.header_verified + i.link.digests.data_verified;
+                infos.iter().map(verified).sum()
+            }),
+            digests_failed: match engine {
+                EngineKind::None => {
+                    infos.iter().map(|i| i.link.digests.header_failed + i.link.digests.data_failed).sum()
+                }
+                _ => infos.iter().map(|i| i.data_digest_errors).sum(),
+            },
             errors,
             first_error,
             session_losses: infos.iter().map(|info| info.losses).sum(),
@@ -215,7 +223,7 @@ fn table(reports: &[Report]) -> String {
         ("max us", |r| format!("{:.1}", r.latency_us.max)),
         ("client CPU s per GB", |r| format!("{:.3}", r.cpu_seconds_per_gb)),
         ("client CPU s per 100k I/O", |r| format!("{:.3}", r.cpu_seconds_per_100k_ios)),
-        ("digests verified", |r| r.digests_verified.to_string()),
+        ("digests verified", |r| r.digests_verified.map_or("by the engine".to_owned(), |n| n.to_string())),
         ("errors", |r| r.errors.to_string()),
     ];
     for (name, value) in rows {
@@ -232,11 +240,12 @@ fn table(reports: &[Report]) -> String {
         Pattern::Sequential => "sequential",
     };
     format!(
-        "{} {pattern} {what}, depth {}, {} session{}{}, {:.1} s\n{}",
+        "{} {pattern} {what}, depth {}, {} session{}{}{}, {:.1} s\n{}",
         output::bytes(first.block_bytes as u64),
         first.depth,
         first.sessions,
         if first.sessions == 1 { "" } else { "s" },
+        if first.engine == "none" { String::new() } else { format!(", engine {}", first.engine) },
         connections(first),
         first.seconds,
         table.text()

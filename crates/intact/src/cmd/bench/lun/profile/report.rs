@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use hdrhistogram::Histogram;
-use initiator::Disk;
+use initiator::{Disk, EngineKind};
 use serde::Serialize;
 
 use super::dss::DssLoad;
@@ -39,6 +39,8 @@ struct Checkpoints {
 #[derive(Debug, Serialize)]
 pub struct Report {
     profile: Profile,
+    /// What carried out the commands.
+    engine: &'static str,
     header_digest: bool,
     data_digest: bool,
     /// Protection information was made and checked here.
@@ -55,7 +57,8 @@ pub struct Report {
     checkpoints: Option<Checkpoints>,
     /// Of this process: user and system, all threads.
     cpu_seconds: f64,
-    digests_verified: u64,
+    /// `None`: the engine compared them, and does not say how many.
+    digests_verified: Option<u64>,
     digests_failed: u64,
     errors: u64,
     first_error: Option<String>,
@@ -84,8 +87,10 @@ impl Report {
         let info = disk.session().info();
         let link = info.as_ref().map(|info| info.link.digests);
         let seconds = course.elapsed.as_secs_f64();
+        let engine = disk.session().options().engine();
         Self {
             profile: settings.profile,
+            engine: engine.name(),
             header_digest: digests.header,
             data_digest: digests.data,
             protection: settings.unit.is_protected(),
@@ -98,8 +103,12 @@ impl Report {
             data: kind(data, seconds),
             checkpoints: None,
             cpu_seconds: course.cpu.as_secs_f64(),
-            digests_verified: link.map_or(0, |d| d.header_verified + d.data_verified),
-            digests_failed: link.map_or(0, |d| d.header_failed + d.data_failed),
+            digests_verified: (engine == EngineKind::None)
+                .then(|| link.map_or(0, |d| d.header_verified + d.data_verified)),
+            digests_failed: match engine {
+                EngineKind::None => link.map_or(0, |d| d.header_failed + d.data_failed),
+                _ => info.as_ref().map_or(0, |info| info.data_digest_errors),
+            },
             errors: course.errors,
             first_error: course.first_error.clone(),
             session_losses: info.map_or(0, |info| info.losses),
@@ -157,7 +166,7 @@ const ROWS: [Row; 15] = [
     ("checkpoints", |r| r.checkpoints.as_ref().map(|c| c.completed.to_string())),
     ("longest checkpoint ms", |r| r.checkpoints.as_ref().map(|c| format!("{:.1}", c.took_us.max / 1000.0))),
     ("client CPU s", |r| Some(format!("{:.2}", r.cpu_seconds))),
-    ("digests verified", |r| Some(r.digests_verified.to_string())),
+    ("digests verified", |r| Some(r.digests_verified.map_or("by the engine".to_owned(), |n| n.to_string()))),
     ("errors", |r| Some(r.errors.to_string())),
 ];
 
