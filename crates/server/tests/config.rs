@@ -545,3 +545,22 @@ fn hostile_files_end_in_problems() {
     let missing = Config::load_file(&directory.path().join("b"), &Overrides::default()).unwrap_err();
     assert!(missing[0].to_string().contains("cannot be read"), "{}", missing[0]);
 }
+
+#[test]
+fn half_of_a_certificate_for_nbd_is_an_error() {
+    let of = |section: &str| problems(&format!("{}[nbd]\n{section}\n", with_target("")));
+    let listen = "listen = [\"127.0.0.1\"]\n";
+    assert_eq!(of(listen), <[String; 0]>::default());
+    assert_eq!(of(""), ["6:1 [nbd] has no `listen`"]);
+    assert_eq!(of("listen = [\"nowhere:1\"]"), ["7:11 this is no address to listen on"]);
+    for (keys, missing) in [
+        ("certificate = \"c.pem\"", "key"),
+        ("key = \"k.pem\"", "certificate"),
+        ("client_ca = \"ca.pem\"", "certificate"),
+        ("tls_required = true", "certificate"),
+    ] {
+        assert_eq!(of(&format!("{listen}{keys}")), [format!("6:1 [nbd] has no `{missing}`")], "{keys}");
+    }
+    assert_eq!(of(&format!("{listen}tls_required = false")), <[String; 0]>::default());
+    assert_eq!(of(&format!("{listen}ca = \"ca.pem\"")).len(), 1, "a key that does not exist");
+}

@@ -37,9 +37,11 @@ pub(super) fn read(source: &mut Source<'_>, top: &mut Section<'_>) -> Option<Nbd
     let certificate: Option<PathBuf> = file(source, "certificate");
     let key = file(source, "key");
     let client_ca = file(source, "client_ca");
-    let required = section.boolean(source, "tls_required").unwrap_or(true);
+    let required = section.boolean(source, "tls_required");
     let tls = match (certificate, key) {
-        (Some(certificate), Some(key)) => Some(NbdTls { certificate, key, client_ca, required }),
+        (Some(certificate), Some(key)) => {
+            Some(NbdTls { certificate, key, client_ca, required: required.unwrap_or(true) })
+        }
         (Some(_), None) => {
             section.missing(source, "key", "add key = \"server-key.pem\", the key of the certificate");
             None
@@ -53,6 +55,15 @@ pub(super) fn read(source: &mut Source<'_>, top: &mut Section<'_>) -> Option<Nbd
                 source,
                 "certificate",
                 "add certificate and key of the server, or remove client_ca",
+            );
+            None
+        }
+        // Otherwise everything would be served in the clear, although the file says that nothing is.
+        (None, None) if required == Some(true) => {
+            section.missing(
+                source,
+                "certificate",
+                "add certificate and key of the server, or remove tls_required",
             );
             None
         }
