@@ -28,6 +28,8 @@ mod arriving;
 mod memory;
 mod sending;
 mod snacks;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::time::Duration;
