@@ -24,7 +24,7 @@ fn cut_and_join(packet: &Packet<'_>, mss_bytes: u16) {
         }
     };
     let mut refused = 0;
-    cut(packet, mss_bytes, &mut Vec::new(), |segment| {
+    cut(&mut packet.bytes().to_vec(), mss_bytes, &mut Vec::new(), |segment| {
         let mut bytes = segment.bytes().to_vec();
         finish_sums(&mut bytes);
         let segment = Packet::parse(&bytes).expect("what is cut can be read");

@@ -38,7 +38,7 @@ pub mod t10;
 pub use combine::{CombineBy, crc32c_combine, crc32c_combine_blocks};
 pub use copy::{LengthMismatch, Store, copy_crc32c};
 pub use copy::{Segment, SegmentMut, copy_crc32c_gather, copy_crc32c_scatter};
-pub use copy::{copy_crc32c_blocks, crc32c_blocks};
+pub use copy::{copy_crc32c_blocks, copy_crc32c_sum, crc32c_blocks};
 pub use crc32c::kernels;
 pub use crc32c::{Choice, KERNEL_VARIABLE, choice as kernel_choice};
 pub use crc32c::{crc32c, crc32c_append, crc32c_header, kernel_name};

@@ -127,7 +127,7 @@ fn turn(shim: &mut Shim, now_ms: u64, devices: &mut Devices, buffer: &mut [u8]) 
             more_out = false;
             break;
         };
-        shim.outbound(now_ms, &header, &buffer[..read], devices);
+        shim.outbound(now_ms, &header, &mut buffer[..read], devices);
     }
     for _ in 0..BATCH {
         let Ok((header, read)) = devices.outside.receive(buffer) else {

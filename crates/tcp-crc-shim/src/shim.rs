@@ -124,8 +124,8 @@ impl Shim {
         self.counters
     }
 
-    /// Handles a packet from the programs' TCP at `now_ms`.
-    pub fn outbound(&mut self, now_ms: u64, header: &VnetHeader, bytes: &[u8], ports: &mut impl Ports) {
+    /// Handles a packet from the programs' TCP at `now_ms`. `bytes` is what a device has read; it may be cut in place.
+    pub fn outbound(&mut self, now_ms: u64, header: &VnetHeader, bytes: &mut [u8], ports: &mut impl Ports) {
         let Shim { flows, counters, segment, written, .. } = self;
         let packet = match Packet::parse(bytes) {
             Ok(packet) => packet,
@@ -146,10 +146,11 @@ impl Shim {
         let before = flow.state();
         let mss_bytes = if flow.is_plain() { 0 } else { super_bytes(header) };
         counters.cut += u64::from(is_super(mss_bytes, &packet));
+        let packet_bytes = packet.bytes().len();
         let mut keep = false;
-        cut(&packet, mss_bytes, segment, |piece| match flow.handle(Direction::Out, piece, written) {
+        cut(bytes, mss_bytes, segment, |piece| match flow.handle(Direction::Out, piece, written) {
             Action::Rewritten => ports.outside(&VnetHeader::default(), written),
-            Action::Keep if piece.bytes().len() == packet.bytes().len() => keep = true,
+            Action::Keep if piece.bytes().len() == packet_bytes => keep = true,
             Action::Keep => {
                 written.extend_from_slice(piece.bytes());
                 finish_sums(written);
@@ -172,7 +173,8 @@ impl Shim {
         }
     }
 
-    /// Handles a packet from the network at `now_ms`. `bytes` is what a device has read; its sums may be completed in place.
+    /// Handles a packet from the network at `now_ms`. `bytes` is what a device has read; its sums may be completed in place, and it may be
+    /// cut there.
     pub fn inbound(&mut self, now_ms: u64, header: &VnetHeader, bytes: &mut [u8], ports: &mut impl Ports) {
         // A single packet with an unfinished sum has never been on a wire: a program on this machine sent it.
         let mut header = *header;
@@ -200,7 +202,7 @@ impl Shim {
         };
         let mss_bytes = if flow.is_plain() { 0 } else { super_bytes(&header) };
         let is_super = is_super(mss_bytes, &packet);
-        cut(&packet, mss_bytes, segment, |piece| {
+        cut(bytes, mss_bytes, segment, |piece| {
             // Segments joined by a NIC or the kernel had right sums; after cutting, the sums must be made.
             if !is_super {
                 return arrived.judge(flow, piece, Some(&header), counters, ports);

@@ -123,9 +123,7 @@ fn through_a_translator_values_4_and_6_work() {
 fn a_middlebox_that_cuts_segments_again_is_told_and_no_byte_of_it_arrives() {
     let middle: Middle = Box::new(|_, packet| {
         let mut pieces = Vec::new();
-        if let Ok(packet) = Packet::parse(packet) {
-            cut(&packet, 700, &mut Vec::new(), |piece| pieces.push(piece.bytes().to_vec()));
-        }
+        cut(&mut packet.clone(), 700, &mut Vec::new(), |piece| pieces.push(piece.bytes().to_vec()));
         pieces.iter_mut().for_each(|piece| finish_sums(piece));
         if pieces.is_empty() { Pass::On } else { Pass::These(pieces) }
     });

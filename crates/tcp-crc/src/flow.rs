@@ -242,7 +242,16 @@ impl Flow {
 
     /// Handles a packet and says what to do with it. For [`Action::Rewritten`] the new packet is in `out`, whose content is replaced.
     pub fn handle(&mut self, direction: Direction, packet: &Packet<'_>, out: &mut Vec<u8>) -> Action {
-        out.clear();
+        let action = self.act(direction, packet, out);
+        // Not emptied before: a buffer that has held a segment like this one is only written over.
+        if action != Action::Rewritten {
+            out.clear();
+        }
+        action
+    }
+
+    /// [`Flow::handle`]. Unless the packet is rewritten, `out` may hold anything.
+    fn act(&mut self, direction: Direction, packet: &Packet<'_>, out: &mut Vec<u8>) -> Action {
         let flags = packet.flags();
         if flags.rst() {
             if direction == Direction::Out || self.may_be_reset_by(packet) {
@@ -437,13 +446,12 @@ impl Flow {
             },
             _ => return self.unprotected(),
         };
-        match rewrite::check(packet, method, self.config.codepoints, theirs.isn) {
+        match rewrite::take_out(packet, method, self.config.codepoints, theirs.isn, out) {
             Ok(()) => {
                 self.state = State::Protected(method);
                 self.confirmed = true;
                 self.wrong_in_a_row = 0;
                 self.counters.verified += 1;
-                rewrite::strip(packet, self.config.codepoints, out);
                 Action::Rewritten
             }
             Err(_) if !certain => Action::Keep,

@@ -1,11 +1,12 @@
 //! Rewriting of options: the request in a SYN, the CRC in a segment, and checking and removing both.
 
+use integrity::{Store, copy_crc32c, copy_crc32c_sum, crc32c_append};
 use thiserror::Error;
 
-use crate::coverage::crc;
+use crate::coverage::crc_of_head;
 use crate::method::{Codepoints, Method, Offer};
-use crate::options::{Layout, MAX_OPTION_BYTES, TcpOption, kind};
-use crate::packet::{Packet, TCP_HEADER_BYTES, sum_of};
+use crate::options::{Encoded, Layout, MAX_OPTION_BYTES, TcpOption, kind};
+use crate::packet::{Packet, TCP_HEADER_BYTES, sum_of, sum_of_header, sum_with};
 
 /// Offset of the Checksum field in a TCP header.
 const CHECKSUM_AT: usize = 16;
@@ -55,29 +56,51 @@ pub fn stamp(
     isn: u32,
     out: &mut Vec<u8>,
 ) -> Result<usize, NoRoom> {
-    out.clear();
     let option = codepoints.encode_data(method);
-    let mut layout = without(packet, |option| codepoints.data(option.kind, option.body).is_some());
     let needed = option.bytes().len();
-    let dropped = layout.make_room(needed, !packet.data().is_empty()).ok_or(NoRoom(needed))?;
-    let crc_at = TCP_HEADER_BYTES + layout.append(&option);
-    let written = rebuild(packet, &mut layout, out).ok_or(NoRoom(needed))?;
+    // Not emptied before: a buffer that has held a segment like this one is only written over.
+    match stamped(packet, method, codepoints, isn, &option, out) {
+        Some(dropped) => Ok(dropped),
+        None => {
+            out.clear();
+            Err(NoRoom(needed))
+        }
+    }
+}
 
+/// [`stamp`] by this option. Without room, `out` may hold anything.
+fn stamped(
+    packet: &Packet<'_>,
+    method: Method,
+    codepoints: Codepoints,
+    isn: u32,
+    option: &Encoded,
+    out: &mut Vec<u8>,
+) -> Option<usize> {
+    let mut layout = without(packet, |option| codepoints.data(option.kind, option.body).is_some());
+    let dropped = layout.make_room(option.bytes().len(), !packet.data().is_empty())?;
+    let crc_at = TCP_HEADER_BYTES + layout.append(option);
+    let written = write_headers(packet, &mut layout, out)?;
     let (pseudo, pseudo_bytes) = packet.pseudo_header(out.len() - written.tcp_at);
     let pseudo = &pseudo[..pseudo_bytes];
     let (header, data) = out[written.tcp_at..].split_at_mut(written.header_bytes);
     let offset = packet.sequence_number().wrapping_sub(isn);
-    let crc = crc(method, pseudo, header, offset, data);
+    let head = crc_of_head(method, pseudo, header, offset, data.len());
+    // The lengths are equal: `write_headers` has made room for these data. A sum is not what value 3 has in its place.
+    let (crc, data_sum) = match method {
+        Method::Split => (copy_crc32c(head, data, packet.data(), Store::Temporal).ok()?, 0),
+        _ => copy_crc32c_sum(head, data, packet.data()).ok()?,
+    };
     let bytes = crc.to_be_bytes();
     if method == Method::Split {
         header[CHECKSUM_AT..][..2].copy_from_slice(&bytes[..2]);
         header[crc_at..][..2].copy_from_slice(&bytes[2..]);
     } else {
         header[crc_at..][..4].copy_from_slice(&bytes);
-        let sum = !sum_of(&[pseudo, header, data]);
+        let sum = !sum_with(!data_sum, &[pseudo, header]);
         header[CHECKSUM_AT..][..2].copy_from_slice(&sum.to_be_bytes());
     }
-    Ok(dropped)
+    Some(dropped)
 }
 
 /// Judges a segment that should carry the CRC of `method`; `isn` as in [`stamp`].
@@ -85,37 +108,98 @@ pub fn stamp(
 /// # Errors
 /// What is wrong. A segment with a [`Fault`] other than [`Fault::Bare`] must be discarded.
 pub fn check(packet: &Packet<'_>, method: Method, codepoints: Codepoints, isn: u32) -> Result<(), Fault> {
-    let mut found = packet.options().filter_map(|option| {
-        let content = codepoints.data(option.kind, option.body)?;
-        let end = TCP_HEADER_BYTES + option.at + option.wire_bytes();
-        Some((end - content.len(), content))
-    });
-    let (at, content) = found.next().ok_or(Fault::Bare)?;
-    if found.next().is_some() || content.len() != method.crc_bytes() {
-        return Err(Fault::Malformed);
-    }
-    let header = packet.tcp_header();
-    let mut zeroed = [0; TCP_HEADER_BYTES + MAX_OPTION_BYTES];
-    let zeroed = &mut zeroed[..header.len()];
-    zeroed.copy_from_slice(header);
-    zeroed[CHECKSUM_AT..][..2].fill(0);
-    zeroed[at..][..content.len()].fill(0);
-
-    let (pseudo, pseudo_bytes) = packet.pseudo_header(header.len() + packet.data().len());
-    let offset = packet.sequence_number().wrapping_sub(isn);
-    let computed = crc(method, &pseudo[..pseudo_bytes], zeroed, offset, packet.data());
-    let said = match content {
-        [a, b, c, d] => u32::from_be_bytes([*a, *b, *c, *d]),
-        [a, b] => u32::from(packet.checksum()) << 16 | u32::from(u16::from_be_bytes([*a, *b])),
-        _ => return Err(Fault::Malformed),
-    };
-    if said != computed {
-        return Err(Fault::Crc { said, computed });
-    }
+    let claim = Claim::read(packet, method, codepoints, isn)?;
+    claim.compare(crc32c_append(claim.head, packet.data()))?;
     if method != Method::Split && !packet.sum_is_right() {
         return Err(Fault::Sum);
     }
     Ok(())
+}
+
+/// [`check`] and [`strip`] in one pass over the data: what was found right is what `out` holds. After an error it is empty.
+///
+/// # Errors
+/// Those of [`check`].
+pub(crate) fn take_out(
+    packet: &Packet<'_>,
+    method: Method,
+    codepoints: Codepoints,
+    isn: u32,
+    out: &mut Vec<u8>,
+) -> Result<(), Fault> {
+    let taken = taken_out(packet, method, codepoints, isn, out);
+    if taken.is_err() {
+        out.clear();
+    }
+    taken
+}
+
+/// [`take_out`], but after an error `out` may hold anything.
+fn taken_out(
+    packet: &Packet<'_>,
+    method: Method,
+    codepoints: Codepoints,
+    isn: u32,
+    out: &mut Vec<u8>,
+) -> Result<(), Fault> {
+    let claim = Claim::read(packet, method, codepoints, isn)?;
+    let mut layout = without(packet, |option| codepoints.data(option.kind, option.body).is_some());
+    // A packet that gets shorter always fits, and its data have the same length.
+    let written = write_headers(packet, &mut layout, out).ok_or(Fault::Malformed)?;
+    let (header, data) = out[written.tcp_at..].split_at_mut(written.header_bytes);
+    let (computed, data_sum) =
+        copy_crc32c_sum(claim.head, data, packet.data()).map_err(|_| Fault::Malformed)?;
+    claim.compare(computed)?;
+    let sum = |header: &[u8]| {
+        let (pseudo, pseudo_bytes) = packet.pseudo_header(header.len() + packet.data().len());
+        sum_with(!data_sum, &[&pseudo[..pseudo_bytes], header])
+    };
+    if method != Method::Split && sum(packet.tcp_header()) != 0xffff {
+        return Err(Fault::Sum);
+    }
+    let checksum = !sum(header);
+    header[CHECKSUM_AT..][..2].copy_from_slice(&checksum.to_be_bytes());
+    Ok(())
+}
+
+/// The CRC that a segment carries, and that of what it covers before the data.
+struct Claim {
+    said: u32,
+    head: u32,
+}
+
+impl Claim {
+    fn read(packet: &Packet<'_>, method: Method, codepoints: Codepoints, isn: u32) -> Result<Claim, Fault> {
+        let mut found = packet.options().filter_map(|option| {
+            let content = codepoints.data(option.kind, option.body)?;
+            let end = TCP_HEADER_BYTES + option.at + option.wire_bytes();
+            Some((end - content.len(), content))
+        });
+        let (at, content) = found.next().ok_or(Fault::Bare)?;
+        if found.next().is_some() || content.len() != method.crc_bytes() {
+            return Err(Fault::Malformed);
+        }
+        let header = packet.tcp_header();
+        let mut zeroed = [0; TCP_HEADER_BYTES + MAX_OPTION_BYTES];
+        let zeroed = &mut zeroed[..header.len()];
+        zeroed.copy_from_slice(header);
+        zeroed[CHECKSUM_AT..][..2].fill(0);
+        zeroed[at..][..content.len()].fill(0);
+
+        let (pseudo, pseudo_bytes) = packet.pseudo_header(header.len() + packet.data().len());
+        let offset = packet.sequence_number().wrapping_sub(isn);
+        let head = crc_of_head(method, &pseudo[..pseudo_bytes], zeroed, offset, packet.data().len());
+        let said = match content {
+            [a, b, c, d] => u32::from_be_bytes([*a, *b, *c, *d]),
+            [a, b] => u32::from(packet.checksum()) << 16 | u32::from(u16::from_be_bytes([*a, *b])),
+            _ => return Err(Fault::Malformed),
+        };
+        Ok(Claim { said, head })
+    }
+
+    fn compare(&self, computed: u32) -> Result<(), Fault> {
+        if self.said == computed { Ok(()) } else { Err(Fault::Crc { said: self.said, computed }) }
+    }
 }
 
 /// Whether a segment like this one has room for the CRC of `method`. The sender stamps every such segment, so one that arrives without a
@@ -237,27 +321,35 @@ struct Written {
 /// Writes `packet` with other options and a Checksum of zero; IP's lengths and header checksum are right. Returns nothing if the result is
 /// longer than IP allows.
 fn rebuild(packet: &Packet<'_>, layout: &mut Layout, out: &mut Vec<u8>) -> Option<Written> {
+    let written = write_headers(packet, layout, out)?;
+    out[written.tcp_at + written.header_bytes..].copy_from_slice(packet.data());
+    Some(written)
+}
+
+/// [`rebuild`] without the data, for which there is room at the end.
+fn write_headers(packet: &Packet<'_>, layout: &mut Layout, out: &mut Vec<u8>) -> Option<Written> {
     let options = layout.padded();
     let ip = packet.ip_header();
+    let tcp_at = ip.len();
     let header_bytes = TCP_HEADER_BYTES + options.len();
-    let total = ip.len() + header_bytes + packet.data().len();
+    let total = tcp_at + header_bytes + packet.data().len();
     // IPv6 does not count its 40 bytes of header; the same bound for both is simpler, and no TCP segment is that long.
     let length = u16::try_from(total).ok().filter(|_| total <= MAX_PACKET_BYTES)?;
-    out.extend_from_slice(ip);
+    out.resize(total, 0);
+    out[..tcp_at].copy_from_slice(ip);
     if packet.is_ipv4() {
         out[2..4].copy_from_slice(&length.to_be_bytes());
         out[10..12].fill(0);
-        let sum = integrity::ip_checksum(&out[..ip.len()]);
+        let sum = !sum_of_header(&out[..tcp_at]);
         out[10..12].copy_from_slice(&sum.to_be_bytes());
     } else {
         out[4..6].copy_from_slice(&(length - 40).to_be_bytes());
     }
-    let tcp_at = out.len();
-    out.extend_from_slice(&packet.tcp_header()[..TCP_HEADER_BYTES]);
-    out[tcp_at + 12] = ((header_bytes / 4) as u8) << 4 | (out[tcp_at + 12] & 15);
-    out[tcp_at + CHECKSUM_AT..][..2].fill(0);
-    out.extend_from_slice(options);
-    out.extend_from_slice(packet.data());
+    let tcp = &mut out[tcp_at..][..header_bytes];
+    tcp[..TCP_HEADER_BYTES].copy_from_slice(&packet.tcp_header()[..TCP_HEADER_BYTES]);
+    tcp[12] = ((header_bytes / 4) as u8) << 4 | (tcp[12] & 15);
+    tcp[CHECKSUM_AT..][..2].fill(0);
+    tcp[TCP_HEADER_BYTES..].copy_from_slice(options);
     Some(Written { tcp_at, header_bytes })
 }
 

@@ -1,45 +1,49 @@
 //! TCP super-segments. Those that a kernel leaves for a NIC to cut are cut here, so that each segment has a CRC of its own. Segments
 //! received one by one are joined again, as a NIC's receive offload does (`Documentation/networking/segmentation-offloads.rst`).
 
-use crate::packet::{Flags, Packet, TCP_HEADER_BYTES, sum_of};
+use crate::packet::{Flags, Packet, TCP_HEADER_BYTES, sum_of, sum_of_header};
 
 const CHECKSUM_AT: usize = 16;
 const FLAGS_AT: usize = 13;
 /// Longest packet that the length fields of both IP versions can express.
 const MAX_PACKET_BYTES: usize = 65535;
 
-/// Cuts `packet` into segments of `mss_bytes` of data, the last one shorter, and passes each to `each`. A packet with no more data than
-/// that, or without a size, is passed unchanged. `scratch` is only working memory.
+/// Cuts the packet in `bytes` into segments of `mss_bytes` of data, the last one shorter, and passes each to `each`. A packet with no more
+/// data than that, or without a size, is passed unchanged; what is no packet is not passed.
 ///
 /// Each segment has its own sequence number, IPv4 identification and length; FIN and PSH stay with the last segment, CWR with the first.
 /// **Neither IPv4's nor TCP's sum is computed**: stamping or stripping a segment computes both; otherwise use [`finish_sums`].
-pub fn cut(packet: &Packet<'_>, mss_bytes: u16, scratch: &mut Vec<u8>, mut each: impl FnMut(&Packet<'_>)) {
+///
+/// No data are copied: the headers of a segment are written in front of its data, over data of segments before it. So after a cut, `bytes`
+/// are of no use. `head` is only working memory.
+pub fn cut(bytes: &mut [u8], mss_bytes: u16, head: &mut Vec<u8>, mut each: impl FnMut(&Packet<'_>)) {
+    let Ok(packet) = Packet::parse(bytes) else { return };
     let mss = usize::from(mss_bytes);
     if mss == 0 || packet.data().len() <= mss {
-        return each(packet);
+        return each(&packet);
     }
     let tcp_at = packet.ip_header().len();
     let header_bytes = tcp_at + packet.tcp_header().len();
-    let last = packet.data().len().div_ceil(mss) - 1;
-    let identification = u16::from_be_bytes([packet.bytes()[4], packet.bytes()[5]]);
-    for (i, data) in packet.data().chunks(mss).enumerate() {
-        scratch.clear();
-        scratch.extend_from_slice(&packet.bytes()[..header_bytes]);
-        scratch.extend_from_slice(data);
-        set_ip_length(scratch);
-        if packet.is_ipv4() {
-            scratch[4..6].copy_from_slice(&identification.wrapping_add(i as u16).to_be_bytes());
+    let data_bytes = packet.data().len();
+    let last = data_bytes.div_ceil(mss) - 1;
+    let (is_ipv4, first) = (packet.is_ipv4(), packet.sequence_number());
+    head.clear();
+    head.extend_from_slice(&packet.bytes()[..header_bytes]);
+    let identification = u16::from_be_bytes([head[4], head[5]]);
+    let flags = head[tcp_at + FLAGS_AT];
+    for i in 0..=last {
+        let at = i * mss;
+        let segment = &mut bytes[at..(at + mss).min(data_bytes) + header_bytes];
+        segment[..header_bytes].copy_from_slice(head);
+        set_ip_length(segment);
+        if is_ipv4 {
+            segment[4..6].copy_from_slice(&identification.wrapping_add(i as u16).to_be_bytes());
         }
-        let sequence_number = packet.sequence_number().wrapping_add((i * mss) as u32);
-        scratch[tcp_at + 4..][..4].copy_from_slice(&sequence_number.to_be_bytes());
-        let flags = &mut scratch[tcp_at + FLAGS_AT];
-        if i != last {
-            *flags &= !(Flags::FIN | Flags::PSH);
-        }
-        if i != 0 {
-            *flags &= !Flags::CWR;
-        }
-        if let Ok(segment) = Packet::parse(scratch) {
+        segment[tcp_at + 4..][..4].copy_from_slice(&first.wrapping_add(at as u32).to_be_bytes());
+        let not_last = if i == last { 0 } else { Flags::FIN | Flags::PSH };
+        let not_first = if i == 0 { 0 } else { Flags::CWR };
+        segment[tcp_at + FLAGS_AT] = flags & !(not_last | not_first);
+        if let Ok(segment) = Packet::parse(segment) {
             each(&segment);
         }
     }
@@ -69,7 +73,7 @@ fn set_ip_length(packet: &mut [u8]) {
 
 fn set_ipv4_sum(header: &mut [u8]) {
     header[10..12].fill(0);
-    let sum = integrity::ip_checksum(header);
+    let sum = !sum_of_header(header);
     header[10..12].copy_from_slice(&sum.to_be_bytes());
 }
 

@@ -10,9 +10,9 @@ const PSH: u8 = 8;
 const CWR: u8 = 128;
 
 fn pieces(segment: &Segment, mss_bytes: u16) -> Vec<Vec<u8>> {
-    let whole = segment.bytes();
+    let mut whole = segment.bytes();
     let mut pieces = Vec::new();
-    cut(&Packet::parse(&whole).unwrap(), mss_bytes, &mut Vec::new(), |piece| {
+    cut(&mut whole, mss_bytes, &mut Vec::new(), |piece| {
         let mut piece = piece.bytes().to_vec();
         finish_sums(&mut piece);
         pieces.push(piece);

@@ -1,8 +1,8 @@
-//! Copies that digest what they copy, compared with a copy followed by a digest.
+//! Copies that digest what they copy, compared with a copy followed by a digest, or by two.
 
 use std::hint::black_box;
 
-use integrity::{Store, copy_crc32c, kernels};
+use integrity::{Store, copy_crc32c, copy_crc32c_sum, crc32c, ip_checksum, kernels};
 
 use crate::harness::{Against, Role, Row, Tally};
 use crate::{Scale, at_offset, data};
@@ -59,6 +59,29 @@ fn warm(len: usize, scale: &Scale, tally: &mut Tally) {
         row = row.one(Role::Ours, kernel.name(), move || Some(copy().expect("equal lengths").into()));
     }
     row.run(if len < 1 << 20 { scale.row } else { scale.long_row }, tally);
+}
+
+/// Data of a TCP segment in an Ethernet frame, in a jumbo frame, and of a super-segment.
+const SEGMENT_LENGTHS: [usize; 3] = [1440, 8960, 65_160];
+
+/// The copy with both checksums of a TCP segment, compared with its parts.
+fn summed(len: usize, scale: &Scale, tally: &mut Tally) {
+    let mut source = data(len + 8192);
+    let mut destinations = [(); 2].map(|()| vec![0; len + 8192]);
+    let src: &[u8] = at_offset(&mut source, 0, len);
+    let [a, b] = destinations.each_mut().map(|d| at_offset(d, 2112, len));
+    let both = |crc: u32, sum: u16| Some(u64::from(crc) << 16 | u64::from(sum));
+    Row::rate(format!("copy + CRC32C + IP checksum of {len} B in cache"), len, scale.calls(len))
+        .one(Role::Ours, "copy_crc32c_sum", || {
+            let (crc, sum) = copy_crc32c_sum(0, a, black_box(src)).expect("equal lengths");
+            both(crc, sum)
+        })
+        .one(Role::Peer, "memcpy, crc32c, ip_checksum", || {
+            memcpy(b, black_box(src));
+            both(crc32c(b), ip_checksum(b))
+        })
+        .bar(1.0, Against::BestPeer)
+        .run(scale.row, tally);
 }
 
 /// Walks through memory that is in no cache, the same stretch for every contender of a round.
@@ -120,6 +143,9 @@ fn cold(len: usize, source: &[u8], destination: &mut [u8], scale: &Scale, tally:
 pub fn rows(scale: &Scale, tally: &mut Tally) {
     for len in LENGTHS {
         warm(len, scale, tally);
+    }
+    for len in SEGMENT_LENGTHS {
+        summed(len, scale, tally);
     }
     if COLD_LENGTHS.iter().any(|len| tally.wants(&cold_name(*len))) {
         // Written, not only reserved: pages never touched are all the same page.

@@ -9,11 +9,13 @@
 
 mod blocks;
 mod gather;
+mod summed;
 
 use core::{error, fmt};
 
 pub use blocks::{copy_crc32c_blocks, crc32c_blocks};
 pub use gather::{Segment, SegmentMut, copy_crc32c_gather, copy_crc32c_scatter};
+pub use summed::copy_crc32c_sum;
 
 use crate::crc32c::active;
 use crate::crc32c::kernels::Kernel;

@@ -2,10 +2,10 @@
 
 use std::num::NonZeroUsize;
 
-use crate::support::{Random, STORES};
+use crate::support::{ALIGNMENTS, Aligned, Random, STORES};
 use integrity::{
-    Segment, SegmentMut, Store, copy_crc32c_blocks, copy_crc32c_gather, copy_crc32c_scatter, crc32c,
-    crc32c_append, crc32c_blocks,
+    Segment, SegmentMut, Store, copy_crc32c_blocks, copy_crc32c_gather, copy_crc32c_scatter, copy_crc32c_sum,
+    crc32c, crc32c_append, crc32c_blocks, ip_checksum,
 };
 
 const ROUNDS: usize = if cfg!(miri) { 3 } else { 300 };
@@ -125,5 +125,51 @@ fn a_list_of_block_digests_of_another_length_is_refused() {
         let mut short = vec![0; total + 1];
         let copied = copy_crc32c_blocks(0, &mut short, &data, Store::Temporal, block, &mut crcs);
         assert!(copied.is_err_and(|e| e.buffer == "destination"));
+    }
+}
+
+/// Against the parts: the bytes, the CRC and the sum, and nothing beside `dst`.
+fn check_summed(crc: u32, src: &[u8], dst: &mut Aligned, align: usize) {
+    const CANARY: u8 = 0xc5;
+    dst.bytes_mut().fill(CANARY);
+    let range = align..align + src.len();
+    let both = copy_crc32c_sum(crc, &mut dst.bytes_mut()[range.clone()], src);
+    assert_eq!(both, Ok((crc32c_append(crc, src), ip_checksum(src))), "{} bytes to {align}", src.len());
+    assert!(dst.bytes()[range.clone()] == *src, "{} bytes to {align}", src.len());
+    let beside = dst.bytes()[..range.start].iter().chain(&dst.bytes()[range.end..]);
+    assert!(beside.into_iter().all(|byte| *byte == CANARY), "{} bytes to {align}", src.len());
+}
+
+#[test]
+fn a_copy_with_both_checksums_agrees_with_its_parts() {
+    const MAX_LEN: usize = if cfg!(miri) { 200 } else { 1700 };
+    let step = if cfg!(miri) { 37 } else { 1 };
+    let mut random = Random(16);
+    let data = Aligned::of(&random.bytes(MAX_LEN + ALIGNMENTS));
+    let mut dst = Aligned::filled(MAX_LEN + 2 * ALIGNMENTS, 0);
+    for len in (0..=MAX_LEN).step_by(step) {
+        // Every alignment of the one with some of the other.
+        for align in (0..ALIGNMENTS).step_by(step) {
+            let crc = random.next() as u32;
+            check_summed(crc, &data.bytes()[align..align + len], &mut dst, random.below(ALIGNMENTS));
+            check_summed(crc, &data.bytes()[random.below(ALIGNMENTS)..][..len], &mut dst, align);
+        }
+    }
+    // Around the blocks, and all ones, whose carries are the most.
+    for len in [8191, 8192, 8193, 16_385, 65_535] {
+        let mut dst = Aligned::filled(len + 7, 0);
+        check_summed(3, &random.bytes(len), &mut dst, 3);
+        check_summed(3, &vec![0xff; len], &mut dst, 4);
+        check_summed(3, &vec![0; len], &mut dst, 5);
+    }
+}
+
+#[test]
+fn a_copy_with_both_checksums_to_another_length_is_refused() {
+    let mut dst = [0xaa; 5];
+    for len in [0, 4, 6] {
+        let refused = copy_crc32c_sum(0, &mut dst, &vec![1; len]).expect_err("another length");
+        assert_eq!((refused.buffer, refused.needed, refused.given), ("destination", len, 5));
+        assert_eq!(dst, [0xaa; 5]);
     }
 }
