@@ -58,12 +58,7 @@ struct Turn {
     steps: [f64; 4],
 }
 
-fn turn(
-    [client, server]: &mut [Flow; 2],
-    bytes: &[u8],
-    wire: &mut [Vec<u8>],
-    back: &mut [Vec<u8>],
-) -> Turn {
+fn turn([client, server]: &mut [Flow; 2], bytes: &[u8], wire: &mut [Vec<u8>], back: &mut [Vec<u8>]) -> Turn {
     let each = |began: Instant| began.elapsed().as_nanos() as f64 / SEGMENTS as f64;
     let data = Packet::parse(bytes).expect("made here").data();
     let (mut scratch, mut copies) = (Vec::new(), [bytes.to_vec(), bytes.to_vec()]);

@@ -6,7 +6,8 @@ use support::{
     ACK, MSS_1460, Pair, RST, SYN, Segment, TIMESTAMPS, Through, answer, clean, syn, syn_ack, take_out,
 };
 use tcp_crc::{
-    Action, Codepoints, Config, Direction, Flow, Method, Offer, OnMissing, Packet, Plain, State, growth_bytes,
+    Action, Codepoints, Config, Direction, Fault, Flow, Method, Offer, OnMissing, Packet, Plain, State,
+    check, growth_bytes, strip,
 };
 
 fn asking(methods: &[Method]) -> Config {
@@ -332,4 +333,45 @@ fn where_a_crc_is_required_every_syn_asks_and_has_no_data() {
     let action = flow.handle(Direction::Out, &Packet::parse(&bytes).unwrap(), &mut out);
     assert!(matches!(action, Action::Discard(_)), "{action:?}");
     assert_eq!(flow.state(), State::Opening);
+}
+
+/// A connection compares and strips in one pass: with every bit wrong once, it must agree with the functions that do one of both.
+#[test]
+fn a_connection_judges_as_check_does_and_hands_on_what_strip_writes() {
+    const CLIENT_ISN: u32 = 1000;
+    for method in Method::ALL {
+        let mut pair = Pair::new(asking(&[method]), asking(&[method]));
+        pair.open(clean);
+        let segment = Segment { seq: 1009, ..Segment::new(ACK, b"data of an odd length: 27 b") };
+        let (mut wire, mut out, mut alone) = (Vec::new(), Vec::new(), Vec::new());
+        let plain = segment.bytes();
+        pair.client.handle(Direction::Out, &Packet::parse(&plain).unwrap(), &mut wire);
+        let (mut bad_sums, mut bad_crcs) = (0, 0);
+        for bit in 0..8 * wire.len() {
+            let mut damaged = wire.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            let Ok(packet) = Packet::parse(&damaged) else { continue };
+            // Another connection, or no segment of one that is open.
+            if bit < 8 * 24 || packet.flags().0 != ACK {
+                continue;
+            }
+            let want = check(&packet, method, Codepoints::Historic, CLIENT_ISN);
+            match (pair.server.clone().handle(Direction::In, &packet, &mut out), want) {
+                (Action::Keep, Err(Fault::Bare)) => {}
+                (Action::Discard(fault), Err(want)) => {
+                    assert_eq!(fault, want, "{method:?}, bit {bit}");
+                    bad_sums += usize::from(fault == Fault::Sum);
+                    bad_crcs += usize::from(fault != Fault::Sum);
+                    assert!(out.is_empty(), "{method:?}, bit {bit}");
+                }
+                other => panic!("{method:?}, bit {bit}: {other:?}"),
+            }
+        }
+        assert!(bad_crcs > 8 * 27, "{method:?}: {bad_crcs}");
+        assert_eq!(bad_sums > 15, method != Method::Split, "{method:?}: {bad_sums}");
+        let packet = Packet::parse(&wire).unwrap();
+        assert_eq!(pair.server.handle(Direction::In, &packet, &mut out), Action::Rewritten);
+        strip(&packet, Codepoints::Historic, &mut alone);
+        assert_eq!(out, alone, "{method:?}");
+    }
 }
