@@ -22,7 +22,7 @@ pub mod mailbox;
 pub mod netns;
 pub mod nic;
 pub mod offload;
-pub mod packing;
+mod packing;
 pub mod platform;
 pub mod realtime;
 pub mod slab;

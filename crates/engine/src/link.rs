@@ -247,7 +247,7 @@ impl Link {
     }
 
     /// As [`Link::flush`], but on a slow path the end of what is queued may wait for more, to leave in a full segment (see
-    /// [`crate::packing`]). Returns when to flush again in that case.
+    /// `crate::packing`). Returns when to flush again in that case.
     pub fn flush_packed<D: Driver + ?Sized>(&mut self, driver: &mut D, now: Duration) -> Option<Duration> {
         self.flush_held(driver, now, false)
     }

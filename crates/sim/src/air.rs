@@ -3,7 +3,6 @@
 //!
 //! First packets, resets and the end of a stream do not use the medium: they take the path's delay.
 
-
 use bytes::Bytes;
 use smallvec::SmallVec;
 use wireless::link::{Happening, Host, Link, LinkSetup};

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use blockstore::StoreSpec;
 use sd_notify::NotifyState;
-use server::ControlPlane;
 use server::config::{Config, Loaded, Overrides, Problem, parse_listen, parse_nbd_listen};
+use server::{ControlPlane, PlaneError};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use target::Server;
@@ -175,15 +175,8 @@ fn serve(args: Args, log: &Log) -> ExitCode {
         }
     };
     let origin = Arc::new(Origin { file: args.config, overrides, running: config.clone() });
-    let reload = {
-        let (origin, server) = (Arc::clone(&origin), Arc::clone(&server));
-        Box::new(move || origin.reload(&server))
-    };
     retry_missing(&server);
-    let view = Arc::clone(&server);
-    let more = nbd.iter().map(export::families).collect();
-    let plane = match ControlPlane::start(&config.control_socket, config.metrics, observe, view, reload, more)
-    {
+    let plane = match start_plane(&config, observe, &origin, &server, nbd.as_ref()) {
         Ok(plane) => plane,
         Err(error) => {
             server.shutdown(Duration::ZERO);
@@ -220,6 +213,20 @@ fn serve(args: Args, log: &Log) -> ExitCode {
     server.shutdown(grace);
     drop(plane);
     ExitCode::SUCCESS
+}
+
+/// Starts the control plane.
+fn start_plane(
+    config: &Config,
+    observe: Arc<Observe>,
+    origin: &Arc<Origin>,
+    server: &Arc<Server>,
+    nbd: Option<&nbd::Server>,
+) -> Result<ControlPlane, PlaneError> {
+    let (origin, reloaded, view) = (Arc::clone(origin), Arc::clone(server), Arc::clone(server));
+    let reload = Box::new(move || origin.reload(&reloaded));
+    let more = nbd.into_iter().map(export::families).collect();
+    ControlPlane::start(&config.control_socket, config.metrics, observe, view, reload, more)
 }
 
 /// Reads the configuration again at every SIGHUP, until another signal comes.
