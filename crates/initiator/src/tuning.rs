@@ -6,8 +6,8 @@
 //!   Settling ──► Observing ──a reason, and no hold──► Settling ──► Trying ──won: stay──► Observing
 //! ```
 //! While commands are outstanding, time is cut into intervals of several round trips, and each has a throughput. A trial opens or closes
-//! connections and compares the intervals after with those before. It is won only if the difference cannot be chance, or if it is still
-//! there after [`SERIES_MAX`] intervals. Every lost trial doubles the time until the next, so that a session that has found its number
+//! connections and compares the intervals after with those before. It is won only if the difference cannot be chance, or is still there
+//! after [`SERIES_MAX`] intervals. Every lost trial doubles the time until the next, so that a session that has found its number
 //! spends next to nothing on looking for a better one.
 //!
 //! More connections are tried only for a reason: the commands wait for longer than the path takes, and segments get lost or the path is
@@ -38,13 +38,17 @@ const SERIES_MAX: usize = 24;
 /// A difference counts at once if it is so many times its standard error, which is never taken for less than [`ERROR_MIN`] of it.
 const CERTAIN: f64 = 3.0;
 const ERROR_MIN: f64 = 0.005;
+/// A trial that does not look like being won after so many intervals is lost: the longer trials are, the more those cost that bring nothing.
+const SERIES_FUTILE: usize = 8;
+/// At the end of the longest trial, more connections must be better by so many standard errors.
+const LIKELY: f64 = 1.5;
 /// More connections must bring this factor, fewer must keep that one.
 const UP_BRINGS: f64 = 1.05;
 const DOWN_KEEPS: f64 = 0.98;
 /// A trial that has less than this part of the throughput after two intervals is broken off.
 const DISASTER: f64 = 0.6;
 /// Intervals before a direction is tried again, after the first lost trial and after many.
-const HOLD_MIN: u32 = 32;
+const HOLD_MIN: u32 = 64;
 const HOLD_MAX: u32 = 4096;
 /// For how many intervals a loss is remembered.
 const LOSS_MEMORY: u32 = 128;
@@ -385,15 +389,22 @@ impl Tuner {
         if !(1.0 / OTHER_LOAD..=OTHER_LOAD).contains(&ratio) {
             return Verdict::Void;
         }
-        let factor = if self.wanted > trial.from { UP_BRINGS } else { DOWN_KEEPS };
-        let gain = tried.rate() - factor * before.rate();
-        let verdict = if gain > 0.0 { Verdict::Won } else { Verdict::Lost };
         if tried.len() >= 2 && tried.rate() < DISASTER * before.rate() {
             return Verdict::Lost;
         }
+        let up = self.wanted > trial.from;
+        let factor = if up { UP_BRINGS } else { DOWN_KEEPS };
+        let gain = tried.rate() - factor * before.rate();
         let error = tried.error_squared() + factor * factor * before.error_squared();
-        let certain = tried.len() >= SERIES_MIN && gain * gain > CERTAIN * CERTAIN * error;
-        if certain || tried.len() >= SERIES_MAX { verdict } else { Verdict::Open }
+        let beyond = |errors: f64| gain * gain > errors * errors * error;
+        match tried.len() {
+            SERIES_MIN.. if beyond(CERTAIN) && gain > 0.0 => Verdict::Won,
+            SERIES_MIN.. if beyond(CERTAIN) => Verdict::Lost,
+            SERIES_FUTILE.. if gain <= 0.0 => Verdict::Lost,
+            SERIES_MAX.. if up && !beyond(LIKELY) => Verdict::Lost,
+            SERIES_MAX.. => Verdict::Won,
+            _ => Verdict::Open,
+        }
     }
 }
 

@@ -122,9 +122,14 @@ impl Cell {
         Duration::from_secs(30) + Duration::from_micros(1000 * self.round_trip_us)
     }
 
-    /// How many bytes a run transfers at most: as many seconds of the whole wire.
+    /// How many bytes a run transfers at most: as many seconds of the whole wire. Few where the rule has no reason to try anything.
     fn most_bytes(&self) -> u64 {
-        let seconds = if self.wire.rate() > 100_000_000 { 3 } else { 15 };
+        let lossy = self.loss_ppm > 0 || self.round_trip_us >= 5_000;
+        let seconds = match self.wire {
+            _ if !lossy => 2,
+            Wire::Ethernet(rate) if rate > 100_000_000 => 8,
+            _ => 20,
+        };
         self.wire.rate() * seconds
     }
 

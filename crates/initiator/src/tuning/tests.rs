@@ -139,7 +139,7 @@ fn the_best_number_is_found_and_kept() {
         let rate = |n: u16| 1e6 * f64::from(n.min(best)) * if n > best { 0.8 } else { 1.0 };
         let net = lossy(rate);
         let mut run = Run::new(most, seed);
-        run.intervals(80, &net);
+        run.intervals(70, &net);
         assert_eq!(run.tuner.wanted(), best, "best {best}");
         let kept = run.rate(4000, &net) / rate(best);
         assert!(kept > 0.97, "{kept} of the best throughput with {best}");
