@@ -318,6 +318,10 @@ fn options(plan: &InitiatorPlan, number: u8) -> Options {
         options.tune_connections(plan.connections);
     }
     options.error_recovery_level = Some(plan.recovery);
+    // The rest of the plan may want several connections.
+    if plan.connections == 1 && !plan.bounds.allegiance_free {
+        options.set_engine(plan.engine);
+    }
     options.reconnect_timeout = Duration::from_secs(300);
     options
 }

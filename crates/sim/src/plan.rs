@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use blockstore::Placement;
 use fastrand::Rng;
-use initiator::Scheduling;
+use initiator::{EngineKind, Scheduling};
 use iscsi_core::chap::ChapAlgorithm;
 use iscsi_core::params::{Bounds, DigestPolicy, TaskReporting};
 use iscsi_core::send_order::SendOrder;
@@ -136,6 +136,8 @@ pub struct InitiatorPlan {
     pub chap: ChapPlan,
     /// How its load is measured, if it is.
     pub measuring: Option<Measuring>,
+    /// What carries out its commands, if its session has one connection.
+    pub engine: EngineKind,
 }
 
 impl InitiatorPlan {
@@ -157,6 +159,7 @@ impl InitiatorPlan {
             scheduling: Scheduling::default(),
             chap: ChapPlan::default(),
             measuring: None,
+            engine: EngineKind::None,
         }
     }
 }
@@ -429,6 +432,8 @@ fn random_initiator(
     let recovery = rng.u8(0..=2);
     let (bounds, chap) = (random_bounds(rng, digests), ChapPlan::default());
     let scheduling = Scheduling::default();
+    // The draws of the plans that follow stay as they are.
+    let engine = if rng.clone().bool() { EngineKind::Software } else { EngineKind::None };
     InitiatorPlan {
         path,
         bounds,
@@ -440,6 +445,7 @@ fn random_initiator(
         scheduling,
         chap,
         measuring: None,
+        engine,
     }
 }
 

@@ -363,6 +363,28 @@ fn what_is_lost_is_requested_once_and_then_the_connection_given_up() {
     }
 }
 
+/// The engine reports statuses as their tasks end, and a task whose data is missing ends later than others.
+#[test]
+fn statuses_that_wait_for_data_leave_no_gap_for_the_session() {
+    let mut play = Play::at_level(1);
+    play.submit(1, 1024, 0);
+    let itt = play.command();
+    let data = pattern(1024);
+    play.flip = Some(100);
+    play.data_in(itt, 0, 0, &data[..512], false);
+    play.data_in(itt, 1, 512, &data[512..], true);
+    assert!(play.session.ping(play.now, 9, Bytes::new()));
+    play.settle();
+    let ping = play.command();
+    let (exp_cmd_sn, max_cmd_sn) = play.window();
+    let (lun, ttt, stat_sn) = (Lun(0), Ttt::RESERVED, play.status());
+    let pong = NopIn { lun, itt: ping, ttt, stat_sn, exp_cmd_sn, max_cmd_sn };
+    play.receive(pong.to_bhs(), b"");
+    assert!(matches!(play.actions[..], [Action::Pong { user: 9, intact: true, .. }]), "{:?}", play.actions);
+    play.data_in(itt, 0, 0, &data[..512], false);
+    assert_eq!((play.ended(), play.data()), (vec![(1, good(1024))], data));
+}
+
 // covers: DIG-07 DIG-11
 #[test]
 fn what_the_engine_gives_back_ends_the_connection() {
