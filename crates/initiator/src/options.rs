@@ -9,7 +9,7 @@ use iscsi_core::initiator::address::{DEFAULT_PORT, TargetAddress};
 use iscsi_core::initiator::login::ChapConfig;
 use iscsi_core::initiator::session::{Scheduling, SessionConfig};
 use iscsi_core::names::IscsiName;
-use iscsi_core::params::Bounds;
+use iscsi_core::params::{Asymmetric, Bounds};
 use iscsi_core::wire::{Cid, Isid};
 
 use crate::error::NotOffloaded;
@@ -231,7 +231,7 @@ impl Options {
             max_connections: self.bounds.max_connections.max(self.connections),
             error_recovery_level: self.error_recovery_level.unwrap_or(several),
             // Without the other connection, commands would wait for ever for their data.
-            allegiance_free: self.bounds.allegiance_free && self.connections > 1,
+            asymmetric: if self.connections > 1 { self.bounds.asymmetric } else { Asymmetric::No },
             ..self.bounds.clone()
         }
     }
@@ -252,12 +252,12 @@ mod tests {
     #[test]
     fn one_connection_is_never_used_asymmetrically() {
         let mut options = Options::new(Portal::default(), None);
-        (options.bounds.allegiance_free, options.bounds.max_connections) = (true, 4);
+        (options.bounds.asymmetric, options.bounds.max_connections) = (Asymmetric::Pairs, 4);
         assert!(
-            !options.login_bounds().allegiance_free,
+            !options.login_bounds().asymmetric.is_used(),
             "commands would wait for a connection that nobody brings"
         );
         options.connections = 2;
-        assert!(options.login_bounds().allegiance_free);
+        assert!(options.login_bounds().asymmetric.is_used());
     }
 }

@@ -16,7 +16,7 @@ use iscsi_core::initiator::session::Scheduling;
 use iscsi_core::keys::{Form, Key, Value};
 use iscsi_core::limits::MAX_INITIATOR_CONNECTIONS;
 use iscsi_core::names::IscsiName;
-use iscsi_core::params::DigestPolicy;
+use iscsi_core::params::{ALLEGIANCE_FREE, Asymmetric, DigestPolicy};
 use iscsi_core::wire::{Lun, keys};
 
 use crate::options::{EngineKind, Options, Portal};
@@ -59,6 +59,8 @@ pub struct IscsiUrl {
     target_password: Option<Secret>,
     /// Values for negotiated keys.
     wishes: Vec<(&'static Key, Value)>,
+    /// Asymmetric use with halves.
+    halves: bool,
     /// InitiatorName, if given.
     pub initiator: Option<IscsiName>,
     /// Connections of the session, if given; with `connections=auto` the most that it may open.
@@ -139,6 +141,7 @@ impl IscsiUrl {
             target_user: None,
             target_password: None,
             wishes: Vec::new(),
+            halves: false,
             initiator: None,
             connections: None,
             tunes_connections: false,
@@ -231,6 +234,12 @@ impl IscsiUrl {
                 self.poll_time = Some(time.ok_or_else(wrong)?);
             }
             _ => match negotiated().find(|known| known.setting() == Some(key)) {
+                // The one switch with a third position.
+                Some(known) if known.name() == ALLEGIANCE_FREE => {
+                    self.halves = value == "halves";
+                    let value = if self.halves { Value::Switch(true) } else { parse_wish(known, value)? };
+                    self.wish(known, value);
+                }
                 Some(known) => self.wish(known, parse_wish(known, value)?),
                 None => {
                     let settings = negotiated().filter_map(Key::setting);
@@ -351,8 +360,14 @@ impl IscsiUrl {
             options.initiator = initiator.clone();
         }
         // Commands and data need a connection each.
-        let least = if options.bounds.allegiance_free { 2 } else { 1 };
+        let least = if options.bounds.asymmetric.is_used() { 2 } else { 1 };
         options.connections = self.connections.unwrap_or(least).max(least);
+        if self.halves {
+            options.bounds.asymmetric = Asymmetric::Halves;
+        }
+        if self.halves && !options.connections.is_multiple_of(2) {
+            return Err(refuse("asymmetric=halves needs an even number of connections"));
+        }
         options.error_recovery_level = self.error_recovery_level;
         options.set_engine(self.engine.unwrap_or_default());
         options.portals.clone_from(&self.portals);
@@ -569,8 +584,12 @@ mod tests {
         let asymmetric = options("iscsi://h?asymmetric=1&protocol_level=2&task_reporting=fast_abort");
         assert_eq!(asymmetric.connections, 2);
         let bounds = asymmetric.login_bounds();
-        assert!(bounds.allegiance_free && bounds.protocol_level == 2);
+        assert!(bounds.asymmetric == Asymmetric::Pairs && bounds.protocol_level == 2);
         assert_eq!(bounds.task_reporting, TaskReporting::FastAbort);
+        let halves = options("iscsi://h?asymmetric=halves&connections=4").login_bounds();
+        assert!(halves.asymmetric == Asymmetric::Halves && halves.max_connections == 4);
+        let odd = IscsiUrl::parse("iscsi://h?asymmetric=halves&connections=3").unwrap().options();
+        assert!(odd.unwrap_err().to_string().contains("even number"));
     }
 
     #[test]

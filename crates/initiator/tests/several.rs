@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use initiator::{Disk, Options, Scheduling, Session};
-use iscsi_core::params::{Bounds, DigestPolicy, TaskReporting};
+use iscsi_core::params::{Asymmetric, Bounds, DigestPolicy, TaskReporting};
 use iscsi_core::wire::{Cid, TmfFunction, TmfResponse};
 use target::Server;
 
@@ -102,13 +102,18 @@ fn connections_that_are_cut_under_load_cost_neither_error_nor_data() {
 // covers: ERL-06 MCS-08
 #[test]
 fn in_asymmetric_use_each_connection_may_be_lost_under_load() {
-    let server = negotiating(|bounds| (bounds.allegiance_free, bounds.default_time2wait_s) = (true, 0));
+    [Asymmetric::Pairs, Asymmetric::Halves].into_iter().for_each(lose_each_connection);
+}
+
+fn lose_each_connection(asymmetric: Asymmetric) {
+    let server =
+        negotiating(|bounds| (bounds.asymmetric, bounds.default_time2wait_s) = (Asymmetric::Pairs, 0));
     let proxy = Proxy::start(server.portals()[0]);
     let mut options = options(&proxy, 4, 2);
-    options.bounds.allegiance_free = true;
+    options.bounds.asymmetric = asymmetric;
     let session = Session::connect(options).unwrap();
     await_connections(&session, 4);
-    assert!(session.opening().params.allegiance_free);
+    assert_eq!(session.opening().params.asymmetric, asymmetric);
     let done = Arc::new(AtomicU64::new(0));
     let mut checker = Checker::new(64, 20_000);
     checker.done = done.clone();
@@ -237,13 +242,13 @@ fn functions_of_level_2_and_a_nexus_reset() {
 
 #[test]
 fn commands_and_data_on_different_connections() {
-    let server = negotiating(|bounds| bounds.allegiance_free = true);
+    let server = negotiating(|bounds| bounds.asymmetric = Asymmetric::Pairs);
     let proxy = Proxy::start(server.portals()[0]);
     let mut options = options(&proxy, 2, 0);
-    options.bounds.allegiance_free = true;
+    options.bounds.asymmetric = Asymmetric::Pairs;
     let session = Session::connect(options).unwrap();
     await_connections(&session, 2);
-    assert!(session.opening().params.allegiance_free);
+    assert_eq!(session.opening().params.asymmetric, Asymmetric::Pairs);
     let checker = session.run(Checker::new(16, 1000)).unwrap();
     assert_eq!(checker.wrong, Vec::<String>::new());
     let info = session.info().unwrap();

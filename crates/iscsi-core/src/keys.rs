@@ -9,7 +9,9 @@ use std::ops::RangeInclusive;
 
 use iscsi_wire::keys as name;
 
-use crate::params::{ALLEGIANCE_FREE, Bounds, DigestPolicy, PROTOCOL_LEVEL, Params, TaskReporting};
+use crate::params::{
+    ALLEGIANCE_FREE, Asymmetric, Bounds, DigestPolicy, PROTOCOL_LEVEL, Params, TaskReporting,
+};
 
 /// Which of two numbers is the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -495,15 +497,29 @@ static KEYS: &[Key] = &[
         .newer(),
         "protocol_level", Number 0..=PROTOCOL_LEVEL as u64, protocol_level
     ),
-    setting!(
-        key(ALLEGIANCE_FREE, "docs/mcs.md", Class::And(switch!(allegiance_free)), O)
-            .normal()
-            .leading()
-            .newer(),
-        "asymmetric",
-        Switch,
-        allegiance_free
-    ),
+    Key {
+        setting: Some((
+            "asymmetric",
+            Wish::Switch {
+                put: |bounds, value| {
+                    bounds.asymmetric = if value { Asymmetric::Pairs } else { Asymmetric::No };
+                },
+            },
+        )),
+        ..key(
+            ALLEGIANCE_FREE,
+            "docs/initiator.md",
+            Class::List(Words {
+                supported: |bounds| bounds.asymmetric.values(),
+                agreed: |params| params.asymmetric.as_str(),
+                agree: |params, value| params.asymmetric = Asymmetric::from_value(value),
+            }),
+            O,
+        )
+        .normal()
+        .leading()
+        .newer()
+    },
     key(name::SEND_TARGETS, "RFC 7143 13.3", Class::Login, F).by_initiator(),
     key(name::TARGET_NAME, "RFC 7143 13.4", Class::Login, S | O | F),
     key(name::INITIATOR_NAME, "RFC 7143 13.5", Class::Login, S | O).by_initiator(),

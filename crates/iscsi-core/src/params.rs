@@ -125,8 +125,8 @@ pub struct Bounds {
     pub task_reporting: TaskReporting,
     /// iSCSIProtocolLevel, up to [`PROTOCOL_LEVEL`]. Default 1.
     pub protocol_level: u8,
-    /// The private key [`ALLEGIANCE_FREE`]. Default false.
-    pub allegiance_free: bool,
+    /// The private key [`ALLEGIANCE_FREE`]. Default: no asymmetric use.
+    pub asymmetric: Asymmetric,
 }
 
 impl Default for Bounds {
@@ -148,7 +148,7 @@ impl Default for Bounds {
             error_recovery_level: 0,
             task_reporting: TaskReporting::Rfc3720,
             protocol_level: 1,
-            allegiance_free: false,
+            asymmetric: Asymmetric::No,
         }
     }
 }
@@ -156,10 +156,62 @@ impl Default for Bounds {
 /// Highest iSCSIProtocolLevel that is defined (RFC 7144).
 pub const PROTOCOL_LEVEL: u8 = 2;
 
-/// Private key (RFC 7143 13.22) for the asymmetric use of a session's connections: `Yes` if both ends say so, `No` unless
-/// negotiated. Commands then travel on connections with an even CID, and their R2Ts, Data-Out, Data-In and responses on those
-/// with an odd one; the rule of connection allegiance (RFC 7143 4.2.5.1) does not apply.
+/// Private key (RFC 7143 13.22) for the asymmetric use of a session's connections, a list; `No` unless negotiated. With both other
+/// values commands travel on connections with an even CID, and their R2Ts, Data-In and responses on those with an odd one; the rule
+/// of connection allegiance (RFC 7143 4.2.5.1) does not apply.
+///
+/// | value | Data-Out | the odd connection of a command |
+/// |---|---|---|
+/// | `Yes` | where its R2T came | the one that belongs to the even one of the command |
+/// | `Halves` | on an even one: each half of the connections has a direction (thesis of 2004, 4.3.3) | the next in turn |
 pub const ALLEGIANCE_FREE: &str = "X-com.intact.AllegianceFree";
+
+/// The values of [`ALLEGIANCE_FREE`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Asymmetric {
+    /// Every connection carries everything.
+    #[default]
+    No,
+    /// `Yes`.
+    Pairs,
+    /// `Halves`.
+    Halves,
+}
+
+impl Asymmetric {
+    /// The value on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::No => "No",
+            Self::Pairs => "Yes",
+            Self::Halves => "Halves",
+        }
+    }
+
+    /// The meaning of a value on the wire; any unknown one means no asymmetric use.
+    pub fn from_value(value: &str) -> Self {
+        [Self::Pairs, Self::Halves].into_iter().find(|known| known.as_str() == value).unwrap_or_default()
+    }
+
+    /// What an end that prefers this one offers and agrees to, best first: if it knows one asymmetric use, it knows both.
+    pub(crate) const fn values(self) -> &'static [&'static str] {
+        match self {
+            Self::No => &["No"],
+            Self::Pairs => &["Yes", "Halves", "No"],
+            Self::Halves => &["Halves", "Yes", "No"],
+        }
+    }
+
+    /// Whether commands and their data take different connections.
+    pub fn is_used(self) -> bool {
+        self != Self::No
+    }
+
+    /// Whether each half of the connections has a direction.
+    pub fn has_halves(self) -> bool {
+        self == Self::Halves
+    }
+}
 
 /// Whether a connection carries data and status in the asymmetric use of [`ALLEGIANCE_FREE`]; the others carry commands.
 pub(crate) fn carries_data(cid: Cid) -> bool {
@@ -219,7 +271,7 @@ pub struct Params {
     /// TaskReporting.
     pub task_reporting: TaskReporting,
     /// [`ALLEGIANCE_FREE`].
-    pub allegiance_free: bool,
+    pub asymmetric: Asymmetric,
 }
 
 impl Default for Params {
@@ -241,7 +293,7 @@ impl Default for Params {
             error_recovery_level: 0,
             protocol_level: 1,
             task_reporting: TaskReporting::Rfc3720,
-            allegiance_free: false,
+            asymmetric: Asymmetric::No,
         }
     }
 }

@@ -7,7 +7,7 @@ use blockstore::Placement;
 use fastrand::Rng;
 use initiator::{EngineKind, Scheduling};
 use iscsi_core::chap::ChapAlgorithm;
-use iscsi_core::params::{Bounds, DigestPolicy, TaskReporting};
+use iscsi_core::params::{Asymmetric, Bounds, DigestPolicy, TaskReporting};
 use iscsi_core::send_order::SendOrder;
 
 use crate::load::{LoadPlan, Measuring};
@@ -264,7 +264,8 @@ impl Plan {
         let (level_2, free) = (rng.u8(..) < 160, rng.u8(..) < 80);
         let know = |bounds: &mut Bounds, rng: &mut Rng| {
             bounds.protocol_level = if level_2 && rng.u8(..) < 224 { 2 } else { 1 };
-            bounds.allegiance_free = free && rng.u8(..) < 224;
+            let asymmetric = free && rng.u8(..) < 224;
+            bounds.asymmetric = if asymmetric { Asymmetric::Pairs } else { Asymmetric::No };
         };
         know(&mut self.bounds, rng);
         let managed = rng.u8(..) < 96;
@@ -289,6 +290,12 @@ impl Plan {
         }
         if rng.u8(..) < 80 {
             self.draw_order(rng);
+        }
+        // The target knows both asymmetric uses or neither; the initiator chooses.
+        for initiator in &mut self.initiators {
+            if rng.bool() && initiator.bounds.asymmetric.is_used() {
+                initiator.bounds.asymmetric = Asymmetric::Halves;
+            }
         }
     }
 

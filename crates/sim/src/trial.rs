@@ -4,7 +4,7 @@
 //! Processor time is not modelled.
 
 use initiator::Scheduling;
-use iscsi_core::params::{Bounds, DigestPolicy};
+use iscsi_core::params::{Asymmetric, Bounds, DigestPolicy};
 use wireless::link::LinkSetup;
 
 use crate::air::AirPlan;
@@ -70,8 +70,8 @@ pub struct Trial {
     pub sessions: u8,
     /// Connections of each session.
     pub connections: u16,
-    /// Commands on one half of the connections, data and status on the other.
-    pub asymmetric: bool,
+    /// Commands on one half of the connections, status and at least some of the data on the other.
+    pub asymmetric: Asymmetric,
     /// Commands outstanding, over all sessions and connections.
     pub depth: usize,
     /// Bytes per command, a multiple of the block size.
@@ -98,8 +98,16 @@ pub struct Measured {
 impl Trial {
     /// Reads of `bytes` over one connection, one at a time.
     pub fn reads(between: impl Into<Between>, bytes: u32) -> Trial {
-        let (between, sessions, connections, asymmetric) = (between.into(), 1, 1, false);
-        Trial { between, sessions, connections, asymmetric, depth: 1, bytes, writes: false, commands: 400 }
+        Trial {
+            between: between.into(),
+            sessions: 1,
+            connections: 1,
+            asymmetric: Asymmetric::No,
+            depth: 1,
+            bytes,
+            writes: false,
+            commands: 400,
+        }
     }
 
     /// Runs the trial.
@@ -130,9 +138,8 @@ impl Trial {
             };
             // Uses the connections in turn, so that all of them carry commands at any depth.
             let scheduling = Scheduling::RoundRobin;
-            let allegiance_free = self.asymmetric;
             let bounds = Bounds {
-                allegiance_free,
+                asymmetric: self.asymmetric,
                 header_digest: DigestPolicy::Required,
                 data_digest: DigestPolicy::Required,
                 ..InitiatorPlan::bounds_of(self.connections)

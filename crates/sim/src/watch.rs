@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
 
 use bytes::Bytes;
+use iscsi_core::params::{ALLEGIANCE_FREE, Asymmetric};
 use iscsi_wire::{Bhs, LoginStage, Opcode, Pdu, one_line, padded_length};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -354,8 +355,8 @@ pub struct Agreed {
     pub max_connections: u32,
     /// TaskReporting is ResponseFence or FastAbort.
     pub response_fence: bool,
-    /// Connections need not keep the allegiance of commands (the private key of asymmetric sessions).
-    pub allegiance_free: bool,
+    /// Connections need not keep the allegiance of commands; with halves, data need not go where it was asked for.
+    pub asymmetric: Asymmetric,
 }
 
 impl Agreed {
@@ -377,6 +378,8 @@ impl Agreed {
             None => default,
             Some(_) => values(key).all(|v| v == "Yes"),
         };
+        // An offer and its answer.
+        let asymmetric = values(ALLEGIANCE_FREE).nth(1).map(Asymmetric::from_value).unwrap_or_default();
         Self {
             header_digest: last("HeaderDigest", "None"),
             data_digest: last("DataDigest", "None"),
@@ -392,7 +395,7 @@ impl Agreed {
                 values("TaskReporting").next_back(),
                 Some("ResponseFence" | "FastAbort")
             ),
-            allegiance_free: items.iter().filter(|(k, v)| k.starts_with("X-") && *v == "Yes").count() >= 2,
+            asymmetric,
         }
     }
 }

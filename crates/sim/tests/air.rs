@@ -1,6 +1,7 @@
 //! The product over the air.
 #![forbid(unsafe_code)]
 
+use iscsi_core::params::Asymmetric;
 use sim::trial::{Measured, Trial};
 use wireless::link::LinkSetup;
 use wireless::mac::Mac;
@@ -49,7 +50,7 @@ fn small_answers_leave_together_and_a_lone_one_at_once() {
 /// A connection that carries commands only has short segments in flight, whose acknowledgements are delayed: that is no reason to wait.
 #[test]
 fn commands_on_a_connection_of_their_own_do_not_wait_for_delayed_acknowledgements() {
-    let apart = Trial { asymmetric: true, connections: 2, depth: 2, ..Trial::reads(LINK, 2048) };
+    let apart = Trial { asymmetric: Asymmetric::Pairs, connections: 2, depth: 2, ..Trial::reads(LINK, 2048) };
     assert!(run(apart).mb_s > 0.38);
 }
 
@@ -63,7 +64,15 @@ fn sessions_share_the_link() {
 #[test]
 fn writes_and_asymmetric_reads_cross_the_air_as_well() {
     run(Trial { writes: true, depth: 4, ..Trial::reads(LINK, 8192) });
-    run(Trial { asymmetric: true, connections: 4, depth: 4, ..Trial::reads(LINK, 8192) });
+    run(Trial { asymmetric: Asymmetric::Pairs, connections: 4, depth: 4, ..Trial::reads(LINK, 8192) });
+    run(Trial { asymmetric: Asymmetric::Halves, connections: 4, depth: 4, ..Trial::reads(LINK, 8192) });
+    run(Trial {
+        asymmetric: Asymmetric::Halves,
+        connections: 4,
+        depth: 4,
+        writes: true,
+        ..Trial::reads(LINK, 8192)
+    });
 }
 
 #[test]

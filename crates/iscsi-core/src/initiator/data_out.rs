@@ -149,9 +149,23 @@ impl InitiatorSession {
         task.sent = task.sent.max(offset + length);
         //= rfc7143 11.9.1 FAB-01
         if !task.terminated {
-            self.send_data_out(cid, pdu.itt, pdu.lun, pdu.ttt, offset, length);
+            let own = task.cid;
+            let via = if self.params.asymmetric.has_halves() {
+                self.data_out_connection(own).unwrap_or(cid)
+            } else {
+                cid
+            };
+            self.send_data_out(via, pdu.itt, pdu.lun, pdu.ttt, offset, length);
         }
         Ok(())
+    }
+
+    /// With halves: the connection for the data of a command that was sent on `own`, or that continues there: of those that carry
+    /// commands the same one, as long as it stands, so that the data keeps its order.
+    fn data_out_connection(&self, own: Cid) -> Option<Cid> {
+        let mut half = self.connections.iter().filter(|c| c.state.serves() && !c.carries_data());
+        let own = half.clone().find(|connection| connection.cid == own);
+        own.or_else(|| half.next()).map(|connection| connection.cid)
     }
 
     /// Sends one sequence of Data-Out, with PDUs as long as the target accepts, and F on the last.

@@ -60,7 +60,7 @@ impl InitiatorSession {
     pub(super) fn next_connection(&mut self, weight: u64) -> Option<Cid> {
         if let [only] = &self.connections[..]
             && only.state == ConnectionState::Up
-            && !self.params.allegiance_free
+            && !self.params.asymmetric.is_used()
         {
             return Some(only.cid);
         }

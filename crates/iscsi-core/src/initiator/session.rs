@@ -236,7 +236,7 @@ impl InitiatorSession {
 
     /// Whether commands and their data travel on different connections: this is agreed, and a second connection is possible.
     pub(super) fn is_asymmetric(&self) -> bool {
-        self.params.allegiance_free && self.params.max_connections > 1
+        self.params.asymmetric.is_used() && self.params.max_connections > 1
     }
 
     /// Accepts a command, and sends it as soon as the target's window allows.

@@ -9,11 +9,12 @@
 //! Each connection has its own StatSN; everything else belongs to the session.
 //!
 //! In asymmetric use, which both ends must know of ([`crate::params::ALLEGIANCE_FREE`]), commands are sent on connections with an
-//! even CID. Their status, and all their data except the unsolicited, travels on connections with an odd CID.
+//! even CID. Their status, and all their data except the unsolicited, travels on connections with an odd CID; with halves, all
+//! Data-Out on those with an even one.
 
 use std::time::Duration;
 
-use iscsi_wire::{Cid, Itt, StatSn};
+use iscsi_wire::{Cid, CmdSn, Itt, StatSn};
 use smallvec::SmallVec;
 
 use super::actions::{Action, CloseReason};
@@ -219,11 +220,11 @@ impl TargetSession {
     }
 
     /// The connection to which a command received on `cid` is allegiant: the same one, unless the connections are used
-    /// asymmetrically. Then each even CID is mapped to one odd CID for data and status, so that commands received on one
-    /// connection are answered on one connection.
+    /// asymmetrically. Then it has an odd CID: the one to which the even one is mapped, so that commands received on one connection
+    /// are answered on one connection; with halves they have their turns by CmdSN, whichever carried the command.
     //= rfc7143 4.2.5.1 MCS-02
-    pub(super) fn home_for(&self, cid: Cid) -> Cid {
-        if !self.params.allegiance_free || params::carries_data(cid) {
+    pub(super) fn home_for(&self, cid: Cid, cmd_sn: CmdSn) -> Cid {
+        if !self.params.asymmetric.is_used() || params::carries_data(cid) {
             return cid;
         }
         let carries_data = |c: &&Connection| params::carries_data(c.cid) && !c.closing;
@@ -231,7 +232,8 @@ impl TargetSession {
         if count == 0 {
             return cid;
         }
-        let place = usize::from(cid.0 / 2) % count;
+        let turn = if self.params.asymmetric.has_halves() { cmd_sn.0 } else { u32::from(cid.0 / 2) };
+        let place = turn as usize % count;
         self.connections.iter().filter(carries_data).nth(place).map_or(cid, |c| c.cid)
     }
 

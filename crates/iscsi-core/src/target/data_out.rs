@@ -16,7 +16,7 @@ use super::session::TargetSession;
 use super::task::{DataOutPieces, Ending, Sequence, State, Task, TaskId};
 use crate::error::{Disposition, Fault};
 use crate::negotiation::Role;
-use crate::params::DataOrder;
+use crate::params::{self, DataOrder};
 use crate::pdu_reader::RxPdu;
 use crate::pdu_writer::TxPdu;
 
@@ -49,7 +49,7 @@ impl TargetSession {
 
         let edtl = command.expected_data_transfer_length;
         let came_on = cid;
-        let cid = self.home_for(came_on);
+        let cid = self.home_for(came_on, command.cmd_sn);
         let mut task = Task {
             itt: command.itt,
             cid,
@@ -324,8 +324,11 @@ impl TargetSession {
         let Some(task) = self.tasks.get_mut(id) else { return };
         //= rfc7143 4.2.5.1 MCS-02
         // In asymmetric use unsolicited data follows its command, because only the target knows which connection carries the
-        // rest.
-        let follows = data.ttt.is_reserved() && task.came_on == cid && !task.orphan;
+        // rest. With halves all data comes on that half.
+        let follows = match self.params.asymmetric.has_halves() {
+            true => !params::carries_data(cid) && !task.orphan,
+            false => data.ttt.is_reserved() && task.came_on == cid && !task.orphan,
+        };
         let verdict = match follows || task.home() == Some(cid) {
             true => take_data(task, rx, data, recovers, order),
             false => Verdict::Refused,

@@ -381,7 +381,7 @@ impl TargetSession {
     /// use commands and data travel on different connections, and the function may arrive on any.
     //= rfc7143 11.5.1 TMF-04
     fn may_name(&self, cid: Cid, task: &Task) -> bool {
-        self.params.allegiance_free || task.home().is_none_or(|home| home == cid)
+        self.params.asymmetric.is_used() || task.home().is_none_or(|home| home == cid)
     }
 
     /// Removes several tasks, as [`Self::abort`] does: budget that one of them releases is not given to another.
@@ -460,7 +460,7 @@ impl TargetSession {
     /// Aborts every task of a connection that is gone. The initiator is not notified, and nothing more is sent on the connection.
     /// In asymmetric use the tasks whose command arrived on it are aborted as well: their initiator regards them as lost.
     pub(super) fn abort_connection_tasks(&mut self, cid: Cid) {
-        let free = self.params.allegiance_free;
+        let free = self.params.asymmetric.is_used();
         let dies = |task: &Task| task.home() == Some(cid) || free && task.came_on == cid && !task.orphan;
         let doomed = self.tasks.iter().filter(|(_, task)| dies(task)).map(|(id, task)| (id, task.lun));
         let (doomed, luns): (SmallVec<[TaskId; 16]>, SmallVec<[Lun; 16]>) = doomed.unzip();

@@ -1,6 +1,7 @@
 //! Several connections in one session.
 
 use crate::play::{Peer, SOLICITED as KEYS};
+use iscsi_core::params::Asymmetric;
 use iscsi_core::wire::{Cid, Lun};
 
 /// The window and the TSIH belong to the session, StatSN to the connection.
@@ -351,7 +352,7 @@ const ASYMMETRIC: &str = "InitialR2T=No ImmediateData=Yes FirstBurstLength=1024 
 #[test]
 fn mcs_02_asymmetric_use() {
     let mut peer = Peer::with_connections(4, ASYMMETRIC);
-    assert!(peer.session().params().allegiance_free);
+    assert_eq!(peer.session().params().asymmetric, Asymmetric::Pairs);
     peer.play(
         "I2> ScsiCommand itt=1 F R edtl=8
          D< Start itt=1
@@ -396,6 +397,68 @@ fn mcs_02_asymmetric_use() {
          D< Start itt=6
          D> complete itt=6 data=8
          T2< DataIn itt=6",
+    );
+}
+
+const HALVES: &str = "InitialR2T=No ImmediateData=Yes FirstBurstLength=1024 MaxBurstLength=1024 \
+                      MaxRecvDataSegmentLength=512 X-com.intact.AllegianceFree=Halves";
+
+/// Commands and all their data travel on even connections, answers on the odd ones in turn, whichever carried the command.
+// covers: MCS-02
+#[test]
+fn mcs_02_halves() {
+    let mut peer = Peer::with_connections(4, HALVES);
+    assert_eq!(peer.session().params().asymmetric, Asymmetric::Halves);
+    peer.play(
+        "I2> ScsiCommand itt=1 F R edtl=8
+         D< Start itt=1
+         I2> ScsiCommand itt=2 F R edtl=8
+         D< Start itt=2
+         I4> ScsiCommand itt=3 F R edtl=8
+         D< Start itt=3
+         D> complete itt=1 data=8
+         T3< DataIn itt=1 status=0x00
+         D> complete itt=2 data=8
+         T< DataIn itt=2 status=0x00
+         D> complete itt=3 data=8
+         T3< DataIn itt=3 status=0x00
+         # Data is asked for on one half and comes on the other, on any connection of it.
+         I2> ScsiCommand itt=4 F W edtl=2048
+         D< Start itt=4
+         D> need itt=4 bytes=2048
+         T< R2t itt=4 ttt=0 offset=0 len=1024
+         I3> DataOut itt=4 ttt=0 F offset=0 data=1024
+         T3< Reject reason=InvalidPduField
+         I4> DataOut itt=4 ttt=0 F offset=0 data=1024
+         T< R2t itt=4 ttt=1 offset=1024 len=1024
+         I2> DataOut itt=4 ttt=1 F offset=1024 data=1024
+         D< DataOut itt=4 bytes=2048
+         D> complete itt=4
+         T< ScsiResponse itt=4",
+    );
+}
+
+/// The connection on which data was coming is lost: at level 2 it is asked for again at once, and what comes late is discarded.
+// covers: ERL-06, MCS-02, ERL-04
+#[test]
+fn erl_06_data_that_is_lost_with_its_half_is_asked_for_again() {
+    let mut peer = Peer::with_connections(4, &format!("{HALVES} ErrorRecoveryLevel=2"));
+    peer.play(
+        "I2> ScsiCommand itt=1 F W edtl=2048
+         D< Start itt=1
+         D> need itt=1 bytes=2048
+         T3< R2t itt=1 ttt=0 offset=0 len=1024
+         I2> DataOut itt=1 ttt=0 offset=0 data=512
+         X2
+         T3< R2t itt=1 ttt=1 offset=512 len=512
+         T< AsyncMessage event=ConnectionDrop
+         I4> DataOut itt=1 ttt=0 F data_sn=1 offset=512 data=512
+         I4> DataOut itt=1 ttt=1 F offset=512 data=512
+         T3< R2t itt=1 ttt=2 offset=1024 len=1024
+         I4> DataOut itt=1 ttt=2 F offset=1024 data=1024
+         D< DataOut itt=1 bytes=2048
+         D> complete itt=1
+         T3< ScsiResponse itt=1",
     );
 }
 
@@ -449,12 +512,21 @@ fn tmf_04_asymmetric_commands_are_named_on_any_connection() {
 // covers: KEY-26
 #[test]
 fn key_26_asymmetric_use_is_agreed_on() {
-    for (ours, theirs, answer) in [(true, "Yes", "Yes"), (false, "Yes", "No"), (true, "No", "No")] {
+    for (ours, theirs, answer) in [
+        (true, "Yes", "Yes"),
+        (true, "Yes,Halves,No", "Yes"),
+        (true, "Halves,Yes,No", "Halves"),
+        (true, "Thirds,Halves", "Halves"),
+        (true, "No", "No"),
+        (false, "Yes", "Reject"),
+        (false, "Halves,Yes,No", "No"),
+        (true, "Thirds", "Reject"),
+    ] {
         let mut peer = Peer::new();
-        peer.policy.bounds.allegiance_free = ours;
+        peer.policy.bounds.asymmetric = if ours { Asymmetric::Pairs } else { Asymmetric::No };
         peer.play(&format!("I> LoginRequest T csg=1 nsg=3 | @names X-com.intact.AllegianceFree={theirs}"));
         let line = peer.output.pop_front().expect("an answer").line;
         assert!(line.contains(&format!("X-com.intact.AllegianceFree={answer}")), "{line}");
-        assert_eq!(peer.session().params().allegiance_free, answer == "Yes");
+        assert_eq!(peer.session().params().asymmetric, Asymmetric::from_value(answer));
     }
 }

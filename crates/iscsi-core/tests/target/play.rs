@@ -18,7 +18,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use iscsi_core::Time;
 use iscsi_core::digest::DigestScope;
-use iscsi_core::params::{Params, TaskReporting};
+use iscsi_core::params::{Asymmetric, Params, TaskReporting};
 use iscsi_core::pdu_reader::{PduReader, RxPdu};
 use iscsi_core::pdu_writer::{PduWriter, TxPdu};
 use iscsi_core::target::actions::{
@@ -202,7 +202,7 @@ impl Peer {
             let bounds = &mut peer.policy.bounds;
             (bounds.max_connections, bounds.error_recovery_level) = (8, 2);
             (bounds.task_reporting, bounds.protocol_level) = (TaskReporting::FastAbort, 2);
-            bounds.allegiance_free = true;
+            bounds.asymmetric = Asymmetric::Pairs;
         });
         let of_each = ["HeaderDigest=", "DataDigest=", "MaxRecvDataSegmentLength="];
         let words = keys.split_whitespace().filter(|word| of_each.iter().any(|key| word.starts_with(key)));

@@ -64,7 +64,7 @@ impl Rules {
             session.take_number(request.ref_cmd_sn);
         }
         // In asymmetric use tasks have no connection allegiance.
-        let free = session.agreed.allegiance_free;
+        let free = session.agreed.asymmetric.is_used();
         let found = match task {
             None if session.lost > 0 => return,
             None => format!("ABORT TASK of ITT {tag}, which is no task"),

@@ -64,16 +64,14 @@ impl Rules {
 
     pub(super) fn data_out(&mut self, id: SessionId, conn: usize, out: &DataOut, data: u32) {
         let session = &mut self.sessions[id];
-        let (level, in_order) = (session.agreed.error_recovery_level, session.agreed.data_pdu_in_order);
-        let first = session.agreed.first_burst_length.min(session.agreed.max_burst_length);
+        let (agreed, sn) = (&session.agreed, out.data_sn.0);
+        let (level, in_order) = (agreed.error_recovery_level, agreed.data_pdu_in_order);
+        let (burst, halves) = (agreed.max_burst_length, agreed.asymmetric.has_halves());
+        let first = agreed.first_burst_length.min(burst);
         let Some(task) = session.tasks.get_mut(&out.itt) else {
-            return self.broken(
-                conn,
-                "RFC 7143 11.7",
-                format!("Data-Out for ITT {}, which is no task", out.itt),
-            );
+            let what = format!("Data-Out for ITT {}, which is no task", out.itt);
+            return self.broken(conn, "RFC 7143 11.7", what);
         };
-        let sn = out.data_sn.0;
         let finding = if task.stopped && task.conn == conn {
             Some((
                 "RFC 7143 4.2.3.4",
@@ -110,7 +108,7 @@ impl Rules {
                     "RFC 7143 11.7.4",
                     format!("Data-Out for TTT {} of ITT {}, which nobody asked for", out.ttt, out.itt),
                 )),
-                Some(transfer) if transfer.conn != conn => Some((
+                Some(transfer) if transfer.conn != conn && !halves => Some((
                     "RFC 7143 4.2.5.1",
                     format!("Data-Out for TTT {}, which connection {} asked for", out.ttt, transfer.conn),
                 )),
@@ -162,7 +160,7 @@ impl Rules {
     pub(super) fn data_in(&mut self, id: SessionId, conn: usize, data_in: &DataIn, data: u32) {
         let session = &mut self.sessions[id];
         let level = session.agreed.error_recovery_level;
-        let free = session.agreed.allegiance_free;
+        let free = session.agreed.asymmetric.is_used();
         let Some(task) = session.tasks.get_mut(&data_in.itt) else {
             return self.broken(
                 conn,

@@ -5,12 +5,13 @@ use iscsi_wire::{Cid, Itt, LogoutReason, LogoutResponseCode, Lun, Pdu, TmfFuncti
 use super::{Script, params, pattern, status};
 use crate::initiator::command::Ending;
 use crate::initiator::session::{CloseReason, Scheduling};
-use crate::params::Params;
+use crate::params::{Asymmetric, Params};
 
 // covers: MCS-02
 #[test]
 fn in_asymmetric_use_commands_and_their_data_take_different_connections() {
-    let asymmetric = Params { allegiance_free: true, max_connections: 2, initial_r2t: false, ..params() };
+    let asymmetric =
+        Params { asymmetric: Asymmetric::Pairs, max_connections: 2, initial_r2t: false, ..params() };
     let mut script = Script::with_connections_and(1, asymmetric.clone());
     script.write(1, 8192);
     script.sent_nothing();
@@ -35,10 +36,46 @@ fn in_asymmetric_use_commands_and_their_data_take_different_connections() {
     assert_eq!(script.ended(), (2, status(0, 0)), "what comes with its command is taken too");
 }
 
+/// Each half has its direction: data goes where the command went, or to another of that half once that is gone.
+// covers: MCS-02, ERL-06
+#[test]
+fn with_halves_data_goes_out_on_the_half_of_the_commands() {
+    let halves = Params {
+        asymmetric: Asymmetric::Halves,
+        max_connections: 4,
+        error_recovery_level: 2,
+        initial_r2t: false,
+        immediate_data: false,
+        ..params()
+    };
+    let mut script = Script::with_connections_and(4, halves);
+    script.session.config.scheduling = Scheduling::RoundRobin;
+    script.write(1, 8192);
+    script.write(2, 8192);
+    let commands = script.commands();
+    let [(first, itt), (second, other)] = commands[..] else { panic!("{commands:?}") };
+    assert_eq!((first, second), (Cid(0), Cid(2)));
+    script.acknowledge_all(1);
+    for (itt, asked, home) in [(itt, Cid(3), Cid(0)), (other, Cid(1), Cid(2))] {
+        let r2t = script.r2t(itt, 0, 0, 4096);
+        script.on(asked).receive(r2t.to_bhs(), &[]);
+        let sent = script.sent_on();
+        assert!(!sent.is_empty());
+        assert!(sent.iter().all(|(cid, pdu)| *cid == home && matches!(pdu, Pdu::DataOut(_))), "{sent:?}");
+    }
+    script.session.connection_lost(script.now, Cid(0));
+    script.sent_on();
+    let r2t = script.r2t(itt, 1, 0, 4096);
+    script.on(Cid(3)).receive(r2t.to_bhs(), &[]);
+    let sent = script.sent_on();
+    assert!(!sent.is_empty());
+    assert!(sent.iter().all(|(cid, pdu)| *cid == Cid(2) && matches!(pdu, Pdu::DataOut(_))), "{sent:?}");
+}
+
 /// A session in asymmetric use at level 2 with `n` connections.
 fn asymmetric(n: u16) -> Script {
     let params = Params {
-        allegiance_free: true,
+        asymmetric: Asymmetric::Pairs,
         max_connections: n,
         error_recovery_level: 2,
         initial_r2t: false,
@@ -283,8 +320,12 @@ fn in_asymmetric_use_the_only_data_connection_is_waited_for() {
 fn in_asymmetric_use_below_level_2_a_lost_connection_is_a_lost_session() {
     for level in [0, 1] {
         for lost in [0, 1] {
-            let params =
-                Params { allegiance_free: true, max_connections: 4, error_recovery_level: level, ..params() };
+            let params = Params {
+                asymmetric: Asymmetric::Pairs,
+                max_connections: 4,
+                error_recovery_level: level,
+                ..params()
+            };
             let mut script = Script::with_connections_and(4, params);
             script.read(1, 512);
             script.commands();

@@ -763,7 +763,7 @@ fn an_aborted_task_may_have_pdus_on_their_way_on_another_connection() {
 
 #[test]
 fn a_session_that_may_have_one_connection_uses_it_for_everything() {
-    let lonely = Params { allegiance_free: true, max_connections: 1, ..params() };
+    let lonely = Params { asymmetric: crate::params::Asymmetric::Pairs, max_connections: 1, ..params() };
     let mut script = Script::with_connections_and(1, lonely);
     script.read(1, 512);
     let (cid, itt) = script.commands()[0];

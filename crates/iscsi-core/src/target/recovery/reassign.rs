@@ -11,6 +11,7 @@ use super::super::task::{Task, TaskId};
 use super::super::task_management::AbortWait;
 use super::retained::Outcome;
 use crate::limits::MAX_REMEMBERED_REQUESTS;
+use crate::params;
 
 impl TargetSession {
     /// Forgets the requests of a connection that is gone, except SCSI commands, and returns their tags.
@@ -88,7 +89,33 @@ impl TargetSession {
         });
         self.held_back = waiting;
         self.drop_drains_of(cid);
+        self.ask_again_for_data_on(cid);
         self.look_for_due_data();
+    }
+
+    /// With halves the data of a write travels on another connection than the rest of it. The data that was on its way on the
+    /// connection `cid`, which is gone, is requested again at once. What an R2T brings on another one meanwhile is discarded.
+    fn ask_again_for_data_on(&mut self, cid: Cid) {
+        if !self.params.asymmetric.has_halves() || params::carries_data(cid) {
+            return;
+        }
+        let stands = |cid: Cid| self.connections.iter().any(|c| c.cid == cid && !c.closing);
+        let waits = |task: &Task| {
+            task.expects_data() && !task.orphan && (task.came_on == cid || !stands(task.came_on))
+        };
+        let ids: SmallVec<[TaskId; 8]> =
+            self.tasks.iter().filter(|(_, task)| waits(task)).map(|(id, _)| id).collect();
+        for id in ids {
+            let Some(task) = self.tasks.get_mut(id) else { continue };
+            let (failed, owed) = (task.ending.is_some(), std::mem::take(&mut task.sequences));
+            let repair = task.repair();
+            repair.stale.extend(owed.iter().map(|s| s.ttt).filter(|ttt| !ttt.is_reserved()));
+            if !failed {
+                let missing = owed.iter().filter(|s| s.next_offset < s.end);
+                repair.holes.extend(missing.map(|s| (s.next_offset, s.end)));
+            }
+            self.after_data(id);
+        }
     }
 
     /// Whether a command whose connection is gone may be reassigned.

@@ -1,6 +1,7 @@
 //! Figures that compare numbers of connections or of targets: 6.7 to 6.14. Each twice: as the thesis did it, where the depth grows
 //! with the number, and next to one connection at the same total depth.
 
+use iscsi_core::params::Asymmetric;
 use sim::trial::{Between, Trial};
 
 use super::bench::{B, Cell, ETHERNET, G, Lab, text};
@@ -36,6 +37,8 @@ struct Line {
     deep: Vec<Cell>,
     /// As wide, with commands and data apart; only even numbers of connections.
     apart: Vec<Option<Cell>>,
+    /// As wide, with each half of the connections in one direction, as the thesis describes it (4.3.3).
+    halves: Vec<Option<Cell>>,
 }
 
 const NUMBERS: [u16; 4] = [1, 2, 3, 4];
@@ -44,7 +47,8 @@ impl Figure {
     fn measure(&self, lab: &Lab) -> Result<Vec<Line>, String> {
         let line = |kib: u32| {
             let one = Trial { writes: self.writes, ..Trial::reads(self.between, kib * KIB) };
-            let (mut wide, mut deep, mut apart) = (Vec::new(), Vec::new(), Vec::new());
+            let (mut wide, mut deep) = (Vec::new(), Vec::new());
+            let (mut apart, mut halves) = (Vec::new(), Vec::new());
             for number in NUMBERS {
                 let depth = usize::from(number);
                 let trial = match self.several {
@@ -54,9 +58,11 @@ impl Figure {
                 wide.push(lab.cell(trial)?);
                 deep.push(lab.cell(Trial { depth, ..one })?);
                 let can = self.several == Several::Connections && number % 2 == 0;
-                apart.push(can.then(|| lab.cell(Trial { asymmetric: true, ..trial })).transpose()?);
+                let cell = |asymmetric| can.then(|| lab.cell(Trial { asymmetric, ..trial })).transpose();
+                apart.push(cell(Asymmetric::Pairs)?);
+                halves.push(cell(Asymmetric::Halves)?);
             }
-            Ok(Line { kib, wide, deep, apart })
+            Ok(Line { kib, wide, deep, apart, halves })
         };
         lab.sizes_kib().iter().map(|kib| line(*kib)).collect()
     }
@@ -68,18 +74,34 @@ impl Figure {
         let mut section = Section::new(
             &title,
             "n of them have n commands under way, one each, as in the thesis. `depth n`: one connection with as many commands. `apart`: commands on one \
-             half of the connections, data and status on the other.",
+             half of the connections, data and status on the other. `halves`: all that the initiator sends on one half, all that the target sends on the \
+             other, the thesis' own mode (4.3.3).",
         );
         let mut table = Table::new(
             "MB/s.",
-            &["KiB", "1", "2", "depth 2", "3", "depth 3", "4", "depth 4", "2, apart", "4, apart"],
+            &[
+                "KiB",
+                "1",
+                "2",
+                "depth 2",
+                "3",
+                "depth 3",
+                "4",
+                "depth 4",
+                "2, apart",
+                "4, apart",
+                "2, halves",
+                "4, halves",
+            ],
         );
         for line in lines {
             let mut row = vec![line.kib.to_string(), text(&line.wide[0])];
             for n in 1..NUMBERS.len() {
                 row.extend([text(&line.wide[n]), text(&line.deep[n])]);
             }
-            row.extend([1, 3].map(|n| line.apart[n].as_ref().map_or("-".to_owned(), text)));
+            for apart in [&line.apart, &line.halves] {
+                row.extend([1, 3].map(|n| apart[n].as_ref().map_or("-".to_owned(), text)));
+            }
             table.rows.push(row);
         }
         section.tables.push(table);
