@@ -213,7 +213,7 @@ impl Options {
     pub(crate) fn check(&self) -> Result<(), NotOffloaded> {
         match self.engine {
             EngineKind::None => Ok(()),
-            _ if self.connections > 1 || self.bounds.allegiance_free => Err(NotOffloaded::Connections),
+            _ if self.connections > 1 || self.bounds.asymmetric.is_used() => Err(NotOffloaded::Connections),
             _ if self.protection.is_some() => Err(NotOffloaded::Protection),
             EngineKind::Software => Ok(()),
         }

@@ -374,7 +374,7 @@ impl IscsiUrl {
         options.find_portals = self.find_portals;
         options.local_addresses.clone_from(&self.local_addresses);
         if self.tunes_connections {
-            if options.bounds.allegiance_free {
+            if options.bounds.asymmetric.is_used() {
                 return Err(refuse("connections=auto is not possible in asymmetric use"));
             }
             options.tune_connections(options.connections);

@@ -14,7 +14,7 @@ use initiator::{
     ConnectError, Disk, EngineKind, IoError, NotOffloaded, Options, PiTags, Session, WriteData, cdb,
     discovery,
 };
-use iscsi_core::params::DigestPolicy;
+use iscsi_core::params::{Asymmetric, DigestPolicy};
 use iscsi_core::wire::{TmfFunction, TmfResponse};
 use target::Server;
 
@@ -194,7 +194,7 @@ fn what_an_engine_cannot_have_is_refused_with_its_rule_and_remedy() {
         }
     };
     assert_eq!(refused(|options| options.connections = 2), NotOffloaded::Connections);
-    assert_eq!(refused(|options| options.bounds.allegiance_free = true), NotOffloaded::Connections);
+    assert_eq!(refused(|options| options.bounds.asymmetric = Asymmetric::Pairs), NotOffloaded::Connections);
     assert_eq!(
         refused(|options| options.protection = Some(PiTags { app_tag: 0, app_mask: 0, ref_tag: None })),
         NotOffloaded::Protection

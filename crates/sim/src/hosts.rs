@@ -319,7 +319,7 @@ fn options(plan: &InitiatorPlan, number: u8) -> Options {
     }
     options.error_recovery_level = Some(plan.recovery);
     // The rest of the plan may want several connections.
-    if plan.connections == 1 && !plan.bounds.allegiance_free {
+    if plan.connections == 1 && !plan.bounds.asymmetric.is_used() {
         options.set_engine(plan.engine);
     }
     options.reconnect_timeout = Duration::from_secs(300);

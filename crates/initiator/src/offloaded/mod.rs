@@ -37,7 +37,7 @@ use std::time::Duration;
 use iscsi_core::Time;
 use iscsi_core::initiator::login::LoggedIn;
 use iscsi_core::initiator::session::{InitiatorSession, SessionConfig};
-use iscsi_core::params::Bounds;
+use iscsi_core::params::{Asymmetric, Bounds};
 use iscsi_core::pdu_reader::RxPdu;
 use iscsi_core::wire::{Bhs, CmdSn, MAX_AHS_LENGTH, StatSn};
 use offload::Engine;
@@ -168,7 +168,7 @@ impl Agent {
             max_connections: 1,
             data_pdu_in_order: true,
             data_sequence_in_order: true,
-            allegiance_free: false,
+            asymmetric: Asymmetric::No,
             ..bounds
         }
     }
