@@ -233,24 +233,26 @@ impl IscsiUrl {
                 let wrong = || refuse(format!("poll_us is 0 to {}", POLL_TIME_MAX.as_micros()));
                 self.poll_time = Some(time.ok_or_else(wrong)?);
             }
-            _ => match negotiated().find(|known| known.setting() == Some(key)) {
-                // The one switch with a third position.
-                Some(known) if known.name() == ALLEGIANCE_FREE => {
-                    self.halves = value == "halves";
-                    let value = if self.halves { Value::Switch(true) } else { parse_wish(known, value)? };
-                    self.wish(known, value);
-                }
-                Some(known) => self.wish(known, parse_wish(known, value)?),
-                None => {
-                    let settings = negotiated().filter_map(Key::setting);
-                    let all: Vec<&str> = OPTIONS.into_iter().chain(settings).collect();
-                    return Err(refuse(format!(
-                        "the option {key:?} is unknown: there are {}",
-                        all.join(", ")
-                    )));
-                }
-            },
+            _ => self.take_negotiated(key, value)?,
         }
+        Ok(())
+    }
+
+    /// Applies an option that is a negotiated key.
+    fn take_negotiated(&mut self, key: &str, value: &str) -> Result<(), UrlError> {
+        let Some(known) = negotiated().find(|known| known.setting() == Some(key)) else {
+            let settings = negotiated().filter_map(Key::setting);
+            let all: Vec<&str> = OPTIONS.into_iter().chain(settings).collect();
+            return Err(refuse(format!("the option {key:?} is unknown: there are {}", all.join(", "))));
+        };
+        let is_asymmetric = known.name() == ALLEGIANCE_FREE;
+        // The one switch with a third position.
+        let halves = is_asymmetric && value == "halves";
+        let value = if halves { Value::Switch(true) } else { parse_wish(known, value)? };
+        if is_asymmetric {
+            self.halves = halves;
+        }
+        self.wish(known, value);
         Ok(())
     }
 
