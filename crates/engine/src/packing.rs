@@ -7,12 +7,12 @@
 //!
 //! TCP knows how much waits on the way: of the round-trip time, what exceeds the shortest one is spent in queues, and so is that share of
 //! the bytes in flight. While more than [`AHEAD_SEGMENTS`] full segments of them wait, holding the end of the queue delays nothing:
-//! - The path has work for the time in which the owner asks again ([`ASKS_EVERY`]).
+//! - The path has work for the time in which the owner asks again ([`ASKS_EVERY`]): segments spend more than [`QUEUE_MIN`] in queues.
 //! - It never waits for a delayed acknowledgement: a receiver acknowledges every second full segment at once (RFC 9293 3.8.6.3). It does
 //!   not do that for short ones, which is why bytes count and not segments.
 //! - A lone answer finds nothing in flight and leaves at once, and so does one on a path that is long but not full.
 //!
-//! Commands are too short for that. Their sender knows something else: a PDU that has begun to arrive and is not complete. The rest of it
+//! Commands are too short for the number of segments. Their sender knows something else: a PDU that has begun to arrive and is not complete. The rest of it
 //! is on its way, and with it perhaps the reason for the next command (`Link::flush_behind_answers`).
 //!
 //! Fast paths pay one system call per [`LOOKS_EVERY`] for this. What it leaves out: Nagle's algorithm in the kernel (RFC 896) does
@@ -33,6 +33,10 @@ const HELD_MAX: Duration = Duration::from_millis(20);
 /// This many full segments may wait on the way without a reason to hold anything back: those that a receiver may leave unacknowledged
 /// for a while.
 const AHEAD_SEGMENTS: f64 = 2.0;
+
+/// Nothing is held back where segments spend less time in queues: the path would run empty until the owner asks again. Twice that time,
+/// because an acknowledgement tells of the queue as it was.
+const QUEUE_MIN: Duration = Duration::from_millis(2);
 
 /// What is known of the path of one connection.
 #[derive(Debug, Default)]
@@ -95,11 +99,13 @@ impl Packing {
 
 /// Whether the end of what is queued waits.
 fn waits(info: &TcpInfo, progress: Progress) -> bool {
-    let queueing = info.rtt.saturating_sub(info.min_rtt).as_secs_f64() / info.rtt.as_secs_f64().max(1e-9);
+    let queued = info.rtt.saturating_sub(info.min_rtt);
+    let queueing = queued.as_secs_f64() / info.rtt.as_secs_f64().max(1e-9);
     // Without any acknowledged byte, the kernel does not count them.
     let in_flight =
         if info.acked_bytes > 0 { progress.sent_bytes.saturating_sub(info.acked_bytes) } else { 0 };
-    progress.more_is_coming || in_flight as f64 * queueing > AHEAD_SEGMENTS * f64::from(info.send_mss_bytes)
+    let ahead = in_flight as f64 * queueing > AHEAD_SEGMENTS * f64::from(info.send_mss_bytes);
+    queued > QUEUE_MIN && (progress.more_is_coming || ahead)
 }
 
 #[cfg(test)]
@@ -149,6 +155,10 @@ mod tests {
             assert_eq!(packing.ready_bytes(at(0), queued(700), || info), 700, "{info:?}");
             assert_eq!(packing.asks_at(at(0)), None);
         }
+        // 802.11g with few commands: it would run empty before the next look, whatever is about to come.
+        let brief = path(12, at(6), at(4));
+        let more = Progress { more_is_coming: true, ..queued(700) };
+        assert_eq!(packing.ready_bytes(at(100), more, || brief), 700);
         // Whole segments have nothing to wait for.
         assert_eq!(packing.ready_bytes(at(200), queued(3 * MSS), || full(12)), 3 * MSS);
         assert_eq!(packing.asks_at(at(200)), None);

@@ -486,7 +486,7 @@ fn on_a_slow_path_answers_leave_in_full_segments_until_it_runs_empty() {
 #[test]
 fn commands_wait_for_the_rest_of_an_answer_that_has_begun_to_arrive() {
     let ms = Duration::from_millis;
-    let info = TcpInfo { rtt: ms(4), min_rtt: ms(4), send_mss_bytes: 1448, ..TcpInfo::default() };
+    let info = TcpInfo { rtt: ms(9), min_rtt: ms(4), send_mss_bytes: 1448, ..TcpInfo::default() };
     let mut driver = Held { tcp_info: Some(info), ..Held::default() };
     let slabs = SlabRing::new(1 << 20, 16);
     let mut link = Link::new(Token::new(0, 0), PduReader::new(8192), PduWriter::new(), slabs);
@@ -512,6 +512,13 @@ fn commands_wait_for_the_rest_of_an_answer_that_has_begun_to_arrive() {
     link.push(pdu(&mut random, 0, 0));
     assert_eq!(link.flush_behind_answers(&mut driver, ms(2)), None);
     assert_eq!(driver.sends.concat().concat().len(), 96, "both at once");
+    link.on_sent(Vec::new());
+    // On a path without queues the target would run out of commands meanwhile.
+    driver.tcp_info = Some(TcpInfo { rtt: ms(4), ..info });
+    assert!(!arrive(&mut link, &mut driver, &bytes[..1448]));
+    link.push(pdu(&mut random, 0, 0));
+    assert_eq!(link.flush_behind_answers(&mut driver, ms(3)), None);
+    assert_eq!(driver.sends.concat().concat().len(), 144);
 }
 
 #[test]
