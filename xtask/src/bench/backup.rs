@@ -23,6 +23,8 @@ use super::{REGION_BYTES, median, progress, report};
 const BEGIN: &str = "<!-- begin: cargo xtask bench backup -->";
 /// How much longer a command may take beside a backup at half of its speed, in the 99th percentile.
 const P99_MAX: f64 = 1.5;
+/// How much of its limit a backup must move; below that it does not show what a backup at half speed costs.
+const REACHED_MIN: f64 = 0.9;
 const RATE_JUDGE: Judge = Judge { median_max: 0.04, quarters_max: 0.12 };
 const P99_JUDGE: Judge = Judge { median_max: 0.08, quarters_max: 0.25 };
 /// How often a backup is looked after.
@@ -336,7 +338,9 @@ fn row(text: &mut String, table: &Table, beside: Beside, samples: &[Sample]) {
         let [low, high] = ratios.interval();
         format!("{:.2} [{low:.2}, {high:.2}]", ratios.median())
     };
+    let reached = middle(|s| s.backup_mb_per_s) >= REACHED_MIN * table.backup_mb_per_s / 2.0;
     let within = match beside {
+        Beside::HalfBackup if !reached => "**not answered**: too slow a backup",
         Beside::HalfBackup if log.median().max(data.median()) <= P99_MAX => "yes",
         Beside::HalfBackup => "**no**",
         _ => "",
@@ -382,7 +386,12 @@ mod tests {
     }
 
     fn text(half: f64, again: f64) -> String {
-        let samples = [100.0, half, 300.0, again].map(|p99| vec![sample(p99); 3]);
+        table(half, again, 480.0)
+    }
+
+    fn table(half: f64, again: f64, backup_mb_per_s: f64) -> String {
+        let samples =
+            [100.0, half, 300.0, again].map(|p99| vec![Sample { backup_mb_per_s, ..sample(p99) }; 3]);
         let table = Table { store: "RAM", backup_mb_per_s: 1000.0, samples };
         markdown(&[table], "M", &Cli::parse_from(["backup"]).options)
     }
@@ -395,6 +404,12 @@ mod tests {
             slow.contains("| 200 | 1.00 [1.00, 1.00] | 50 | 160 | 1.60 [1.60, 1.60] | 900 | **no** |"),
             "{slow}"
         );
+    }
+
+    #[test]
+    fn a_backup_that_stays_below_its_limit_answers_nothing() {
+        let slow = table(150.0, 100.0, 440.0);
+        assert!(slow.contains("| 900 | **not answered**") && !slow.contains("| yes |"), "{slow}");
     }
 
     #[test]
