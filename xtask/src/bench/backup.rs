@@ -6,7 +6,6 @@
 //! sleeps. The backup is started again whenever it is done, and writes into memory, so that its own medium does not matter. The runs take turns within each round, and the load alone is measured twice (the judge).
 
 use std::fmt::Write as _;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -50,15 +49,8 @@ pub struct Options {
     /// A folder for the volume in a file
     #[arg(long, default_value = "target")]
     files: PathBuf,
-    /// The build that is measured; by default it is built from this tree
-    #[arg(long)]
-    pub binary: Option<PathBuf>,
-    /// Put the table into docs/database.md, if the machine was quiet
-    #[arg(long)]
-    write: bool,
-    /// Write all figures to this file, as JSON
-    #[arg(long)]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    pub output: report::Output,
 }
 
 /// What is beside the database.
@@ -130,7 +122,7 @@ struct Table {
 
 /// Measures, and prints the table.
 pub fn run(root: &Path, built: &Path, options: &Options) -> Result<()> {
-    let intact = options.binary.as_deref().unwrap_or(built);
+    let intact = options.output.binary(built);
     let scratch = tempfile::tempdir_in(root.join(&options.files)).context("no place for the volume")?;
     let file = format!("file:{},size={VOLUME_BYTES}", scratch.path().join("volume").display());
     let mut tables = Vec::new();
@@ -139,17 +131,9 @@ pub fn run(root: &Path, built: &Path, options: &Options) -> Result<()> {
             tables.push(measure(intact, store, &volume, options)?);
         }
     }
-    if let Some(path) = &options.json {
-        fs::write(path, serde_json::to_string_pretty(&tables)?)?;
-    }
+    options.output.keep(&tables)?;
     let text = markdown(&tables, &report::machine(root), options);
-    println!("{text}");
-    let reasons = crate::tidy::distrust(&text);
-    match options.write {
-        true if !reasons.is_empty() => bail!("docs/database.md is as it was: {}", reasons.join("; ")),
-        true => report::write(&root.join("docs/database.md"), BEGIN, &text),
-        false => Ok(()),
-    }
+    options.output.publish(root, "docs/database.md", BEGIN, &text).map(drop)
 }
 
 fn measure(intact: &Path, store: &'static str, volume: &str, options: &Options) -> Result<Table> {

@@ -20,12 +20,18 @@ impl Rounds {
         Self::new(these.into_iter().zip(those).map(|(this, that)| this / that))
     }
 
-    fn quarter(&self, n: usize) -> f64 {
+    /// The figure that `n` quarters of the rounds are below.
+    pub fn quarter(&self, n: usize) -> f64 {
         self.0.get(self.0.len().saturating_sub(1) * n / 4).copied().unwrap_or(f64::NAN)
     }
 
     pub fn median(&self) -> f64 {
         self.0.get(self.0.len() / 2).copied().unwrap_or(f64::NAN)
+    }
+
+    /// The median and the quarters next to it, as cells of a table.
+    pub fn cells(&self) -> String {
+        format!("**{:.3}** | {:.3} - {:.3}", self.median(), self.quarter(1), self.quarter(3))
     }
 
     /// The interval that contains the median of all possible rounds with [`CONFIDENCE`], whatever their distribution; the whole range

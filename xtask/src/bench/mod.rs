@@ -123,14 +123,15 @@ enum What {
 impl What {
     /// Whether it says which build is measured.
     fn has_binary(&self) -> bool {
-        match self {
-            Self::Backup(options) => options.binary.is_some(),
-            Self::DataPath(options) => options.binary.is_some(),
-            Self::Database(options) => options.binary.is_some(),
-            Self::Scaling(options) => options.binary.is_some(),
-            Self::Sessions(options) => options.binary.is_some(),
-            _ => false,
-        }
+        let output = match self {
+            Self::Backup(options) => &options.output,
+            Self::DataPath(options) => &options.output,
+            Self::Database(options) => &options.output,
+            Self::Scaling(options) => &options.output,
+            Self::Sessions(options) => &options.output,
+            _ => return false,
+        };
+        output.binary.is_some()
     }
 
     /// The surroundings in which a comparison runs; the others need none.

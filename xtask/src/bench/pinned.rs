@@ -26,9 +26,6 @@ pub struct Options {
     /// The build to compare with: an `intact` of an earlier commit, built with --release
     #[arg(long)]
     baseline: PathBuf,
-    /// The build to be compared; by default it is built from this tree
-    #[arg(long)]
-    pub binary: Option<PathBuf>,
     /// The client; by default the build to be compared
     #[arg(long)]
     client: Option<PathBuf>,
@@ -46,12 +43,8 @@ pub struct Options {
     /// A folder for the volume of the rows with a file, on a file system that knows what it has cached (tmpfs does not)
     #[arg(long, default_value = "target")]
     files: PathBuf,
-    /// Write the table into docs/performance.md
-    #[arg(long)]
-    write: bool,
-    /// Write all figures to this file, as JSON
-    #[arg(long)]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    pub output: report::Output,
 }
 
 const ROWS: [Row; 16] = [
@@ -85,7 +78,7 @@ struct Cell {
 
 /// Measures, and prints the table.
 pub fn run(root: &Path, built: &Path, options: &Options) -> Result<()> {
-    let binary = options.binary.as_deref().unwrap_or(built);
+    let binary = options.output.binary(built);
     let client = options.client.as_deref().unwrap_or(binary);
     let scratch = tempfile::tempdir_in(root.join(&options.files)).context("no place for the files")?;
     let mut cells = Vec::new();
@@ -97,15 +90,9 @@ pub fn run(root: &Path, built: &Path, options: &Options) -> Result<()> {
     {
         measure_store(store, [&options.baseline, binary], luns, client, options, &mut cells)?;
     }
-    if let Some(path) = &options.json {
-        std::fs::write(path, serde_json::to_string_pretty(&cells)?)?;
-    }
+    options.output.keep(&cells)?;
     let text = markdown(&cells, &report::machine(root), options);
-    println!("{text}");
-    if options.write {
-        report::write(&root.join("docs/performance.md"), BEGIN, &text)?;
-    }
-    Ok(())
+    options.output.publish(root, "docs/performance.md", BEGIN, &text).map(drop)
 }
 
 fn measure_store(

@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
 use super::place::Placement;
@@ -176,6 +176,49 @@ pub fn machine(root: &Path) -> String {
         read("/proc/sys/kernel/osrelease").trim(),
         read("/proc/sys/net/ipv4/tcp_congestion_control").trim()
     )
+}
+
+/// What is measured, and where the figures go.
+#[derive(clap::Args)]
+pub struct Output {
+    /// The build that is measured; by default it is built from this tree
+    #[arg(long)]
+    pub binary: Option<PathBuf>,
+    /// Put the result into its page in docs/, if the machine was quiet
+    #[arg(long)]
+    pub write: bool,
+    /// Write all figures to this file, as JSON
+    #[arg(long)]
+    json: Option<PathBuf>,
+}
+
+impl Output {
+    /// The build to measure, when `built` was built from this tree.
+    pub fn binary<'a>(&'a self, built: &'a Path) -> &'a Path {
+        self.binary.as_deref().unwrap_or(built)
+    }
+
+    /// Writes all figures to the file that was given.
+    pub fn keep(&self, figures: &impl Serialize) -> Result<()> {
+        match &self.json {
+            Some(path) => Ok(fs::write(path, serde_json::to_string_pretty(figures)?)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Prints `text`, and puts it into `page` of the project, after `begin`, if that is wanted; true if it did. A text that is not to be
+    /// trusted is not put there.
+    pub fn publish(&self, root: &Path, page: &str, begin: &str, text: &str) -> Result<bool> {
+        println!("{text}");
+        if !self.write {
+            return Ok(false);
+        }
+        let reasons = crate::tidy::distrust(text);
+        if !reasons.is_empty() {
+            bail!("{page} is as it was: {}", reasons.join("; "));
+        }
+        write(&root.join(page), begin, text).map(|()| true)
+    }
 }
 
 /// Inserts a text into `page`, after `begin`.

@@ -52,15 +52,8 @@ pub struct Options {
     /// How long our target looks for news before it sleeps, µs, instead of its default
     #[arg(long)]
     poll_us: Option<u32>,
-    /// The build that is measured; by default it is built from this tree
-    #[arg(long)]
-    pub binary: Option<PathBuf>,
-    /// Put the tables into docs/database.md, if the machine was quiet
-    #[arg(long)]
-    write: bool,
-    /// Write all figures to this file, as JSON
-    #[arg(long)]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    pub output: report::Output,
 }
 
 /// What takes turns.
@@ -125,20 +118,15 @@ struct Cpu {
 
 /// Measures, and prints the tables.
 pub fn run(root: &Path, built: &Path, options: &Options) -> Result<()> {
-    let intact = options.binary.as_deref().unwrap_or(built);
+    let intact = options.output.binary(built);
     let scratch = tempfile::Builder::new().prefix("bench").tempdir_in(root.join("target"))?;
     let folder = options.directory.as_deref().unwrap_or(scratch.path());
     fs::create_dir_all(folder)?;
     let system = file_system(folder)?;
     let samples = measure(root, intact, scratch.path(), folder, options)?;
     let text = page::markdown(&samples, &report::machine(root), &system, options);
-    println!("{text}");
-    let reasons = crate::tidy::distrust(&text);
-    match options.write {
-        true if !reasons.is_empty() => bail!("docs/database.md is as it was: {}", reasons.join("; ")),
-        true => report::write(&root.join("docs/database.md"), BEGIN[usize::from(system == "tmpfs")], &text),
-        false => Ok(()),
-    }
+    let begin = BEGIN[usize::from(system == "tmpfs")];
+    options.output.publish(root, "docs/database.md", begin, &text).map(drop)
 }
 
 /// Per contender, round by round.
@@ -165,9 +153,7 @@ fn measure(
         let of: &mut Vec<Sample> = samples.get_mut(sample.contender).context("a run of nobody")?;
         of.push(sample);
         // After each run: one that is interrupted leaves what it has measured.
-        if let Some(path) = &options.json {
-            fs::write(path, serde_json::to_string_pretty(&samples)?)?;
-        }
+        options.output.keep(&samples)?;
         progress::show(format_args!("{} of {total} runs", samples.iter().map(Vec::len).sum::<usize>()));
     }
     progress::end();

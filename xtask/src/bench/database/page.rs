@@ -2,31 +2,18 @@
 
 use std::fmt::Write as _;
 
+use super::super::judge::{Judge, Rounds};
 use super::super::median;
 use super::{CONTENDERS, NO_FSYNC, OURS_AGAIN, OURS_OFF, OURS_ON, Options, Sample, TGT_OFF, TGT_ON};
 
 /// The least that digests may leave of the speed, and the least multiple of tgt's speed with digests.
 const DIGESTS_MIN: f64 = 0.97;
 const TGT_MIN: f64 = 1.5;
-/// How far the load that is measured twice may differ from itself: its median, and its quarters from each other.
-const CONTROL_MAX: f64 = 0.02;
-const CONTROL_QUARTERS_MAX: f64 = 0.08;
+const JUDGE: Judge = Judge { median_max: 0.02, quarters_max: 0.08 };
 
-/// A ratio of two contenders: the quarters over the rounds.
-struct Ratio([f64; 3]);
-
-impl Ratio {
-    fn new(samples: &[Vec<Sample>], of: usize, to: usize, f: impl Fn(&Sample) -> f64) -> Self {
-        let mut all: Vec<f64> = samples[of].iter().zip(&samples[to]).map(|(a, b)| f(a) / f(b)).collect();
-        all.sort_by(f64::total_cmp);
-        let quarter = |n: usize| all.get(all.len().saturating_sub(1) * n / 4).copied().unwrap_or(f64::NAN);
-        Self([quarter(1), quarter(2), quarter(3)])
-    }
-
-    fn cells(&self) -> String {
-        let [low, middle, high] = self.0;
-        format!("**{middle:.3}** | {low:.3} - {high:.3}")
-    }
+/// Ratios of two contenders.
+fn ratio(samples: &[Vec<Sample>], of: usize, to: usize, f: impl Fn(&Sample) -> f64) -> Rounds {
+    Rounds::ratios(samples[of].iter().map(&f), samples[to].iter().map(&f))
 }
 
 /// Both tables, and what they say.
@@ -41,31 +28,11 @@ pub fn markdown(samples: &[Vec<Sample>], machine: &str, file_system: &str, optio
             .poll_us
             .map_or(String::new(), |us| format!("; our target polls for {us} µs before it sleeps"))
     );
-    judge(samples, &mut text);
+    let same = ratio(samples, OURS_AGAIN, OURS_ON, |s| s.tps);
+    let _ = writeln!(text, "{}", JUDGE.says("intact, digests on", "transactions", &same));
     runs(samples, &mut text);
     ratios(samples, &mut text);
     text
-}
-
-/// What the load that was measured twice says of the machine.
-fn judge(samples: &[Vec<Sample>], text: &mut String) {
-    let [low, middle, high] = Ratio::new(samples, OURS_AGAIN, OURS_ON, |s| s.tps).0;
-    let _ = writeln!(
-        text,
-        "The judge: the same load, measured again in each round, had {middle:.3} times as many transactions ({low:.3} - {high:.3}).\n"
-    );
-    let (off, quarters) = ((middle - 1.0).abs(), high - low);
-    if !(off <= CONTROL_MAX && quarters <= CONTROL_QUARTERS_MAX) {
-        let _ = writeln!(
-            text,
-            "**Not to be trusted:** the same load differed from itself by {:.1} % in the median, {:.1} % between the quarters (at most \
-             {:.0} % and {:.0} %).\n",
-            off * 100.0,
-            quarters * 100.0,
-            CONTROL_MAX * 100.0,
-            CONTROL_QUARTERS_MAX * 100.0
-        );
-    }
 }
 
 fn runs(samples: &[Vec<Sample>], text: &mut String) {
@@ -98,13 +65,13 @@ fn ratios(samples: &[Vec<Sample>], text: &mut String) {
     let tps = |s: &Sample| s.tps;
     let cpu = |s: &Sample| s.cpu.target / s.transactions as f64;
     let flush = |s: &Sample| s.flush_ms as f64 / s.flushes as f64;
-    let row = |text: &mut String, what: &str, ratio: &Ratio, bar: Option<f64>| {
+    let row = |text: &mut String, what: &str, ratio: &Rounds, bar: Option<f64>| {
         let bar = bar.map_or("-".to_owned(), |bar| {
-            format!("{bar}: {}", if ratio.0[1] >= bar { "reached" } else { "**missed**" })
+            format!("{bar}: {}", if ratio.median() >= bar { "reached" } else { "**missed**" })
         });
         let _ = writeln!(text, "| {what} | {} | {bar} |", ratio.cells());
     };
-    let speed = |of, to| Ratio::new(samples, of, to, tps);
+    let speed = |of, to| ratio(samples, of, to, tps);
     row(text, "transactions/s: intact, digests on to off", &speed(OURS_ON, OURS_OFF), Some(DIGESTS_MIN));
     row(text, "transactions/s: intact to tgt, digests on", &speed(OURS_ON, TGT_ON), Some(TGT_MIN));
     row(text, "transactions/s: intact to tgt, digests off", &speed(OURS_OFF, TGT_OFF), None);
@@ -113,21 +80,16 @@ fn ratios(samples: &[Vec<Sample>], text: &mut String) {
     row(
         text,
         "target's CPU of a transaction: intact to tgt, digests on",
-        &Ratio::new(samples, OURS_ON, TGT_ON, cpu),
+        &ratio(samples, OURS_ON, TGT_ON, cpu),
         None,
     );
     row(
         text,
         "target's CPU of a transaction: intact, digests on to off",
-        &Ratio::new(samples, OURS_ON, OURS_OFF, cpu),
+        &ratio(samples, OURS_ON, OURS_OFF, cpu),
         None,
     );
-    row(
-        text,
-        "time of a flush: intact to tgt, digests on",
-        &Ratio::new(samples, OURS_ON, TGT_ON, flush),
-        None,
-    );
+    row(text, "time of a flush: intact to tgt, digests on", &ratio(samples, OURS_ON, TGT_ON, flush), None);
 }
 
 #[cfg(test)]

@@ -68,15 +68,8 @@ pub struct Options {
     /// A folder for the volumes in files
     #[arg(long, default_value = "target")]
     files: PathBuf,
-    /// The build that is measured; by default it is built from this tree
-    #[arg(long)]
-    pub binary: Option<PathBuf>,
-    /// Put the tables into docs/scaling.md and the picture next to it, if the machine was quiet
-    #[arg(long)]
-    write: bool,
-    /// Write all figures to this file, as JSON
-    #[arg(long)]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    pub output: report::Output,
 }
 
 impl Options {
@@ -184,22 +177,14 @@ struct Figures {
 
 /// Measures, and prints the tables.
 pub fn run(root: &Path, built: &Path, options: &Options) -> Result<()> {
-    let intact = options.binary.as_deref().unwrap_or(built);
+    let intact = options.output.binary(built);
     let figures = measure(intact, &root.join(&options.files), options)?;
-    if let Some(path) = &options.json {
-        fs::write(path, serde_json::to_string_pretty(&figures)?)?;
-    }
+    options.output.keep(&figures)?;
     let text = page::markdown(&figures, &report::machine(root), options);
-    println!("{text}");
-    let reasons = crate::tidy::distrust(&text);
-    match options.write {
-        true if !reasons.is_empty() => bail!("docs/scaling.md is as it was: {}", reasons.join("; ")),
-        true => {
-            fs::write(root.join("docs/scaling.svg"), chart::svg(&figures))?;
-            report::write(&root.join("docs/scaling.md"), BEGIN, &text)
-        }
-        false => Ok(()),
+    if options.output.publish(root, "docs/scaling.md", BEGIN, &text)? {
+        fs::write(root.join("docs/scaling.svg"), chart::svg(&figures))?;
     }
+    Ok(())
 }
 
 fn measure(intact: &Path, files: &Path, options: &Options) -> Result<Figures> {

@@ -40,7 +40,7 @@ pub fn markdown(figures: &Figures, machine: &str, options: &Options) -> String {
         shaped(&shapes, &mut text);
     }
     if options.part.is_none_or(|part| part == Part::Shares) {
-        shared(&shares, figures.no_shares.as_deref(), options.write, &mut text);
+        shared(&shares, figures.no_shares.as_deref(), options.output.write, &mut text);
     }
     text
 }

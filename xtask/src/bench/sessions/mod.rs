@@ -8,7 +8,7 @@
 mod page;
 mod site;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -47,15 +47,8 @@ pub struct Options {
     /// Measured seconds of each cell and round
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
-    /// The build that is measured; by default it is built from this tree
-    #[arg(long)]
-    pub binary: Option<PathBuf>,
-    /// Put the tables into docs/scaling.md, if the machine was quiet
-    #[arg(long)]
-    write: bool,
-    /// Write all figures to this file, as JSON
-    #[arg(long)]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    pub output: report::Output,
 }
 
 /// What is measured in a cell.
@@ -109,19 +102,11 @@ struct Figures {
 
 /// Measures, and prints the tables.
 pub fn run(root: &Path, built: &Path, options: &Options) -> Result<()> {
-    let intact = options.binary.as_deref().unwrap_or(built);
+    let intact = options.output.binary(built);
     let figures = measure(intact, options)?;
-    if let Some(path) = &options.json {
-        std::fs::write(path, serde_json::to_string_pretty(&figures)?)?;
-    }
+    options.output.keep(&figures)?;
     let text = page::markdown(&figures, &report::machine(root), options);
-    println!("{text}");
-    let reasons = crate::tidy::distrust(&text);
-    match options.write {
-        true if !reasons.is_empty() => bail!("docs/scaling.md is as it was: {}", reasons.join("; ")),
-        true => report::write(&root.join("docs/scaling.md"), BEGIN, &text),
-        false => Ok(()),
-    }
+    options.output.publish(root, "docs/scaling.md", BEGIN, &text).map(drop)
 }
 
 /// The sites that stay over all rounds: without other sessions, with those that take turns, and with idle ones.

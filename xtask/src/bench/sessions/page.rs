@@ -3,36 +3,23 @@
 use std::fmt::Write as _;
 
 use super::{Cell, DEPTH, Figures, Load, Options};
+use crate::bench::judge::{Judge, Rounds};
 use crate::bench::median;
 
 /// What the requirements allow: CPU time over that of one session alone, memory of an idle session, logins a second.
 const RATIO_MAX: f64 = 1.10;
 const RESIDENT_MAX_KIB: f64 = 64.0;
 const LOGINS_MIN: f64 = 1000.0;
-/// What the same load measured twice may differ by, in the median of the rounds.
-const CONTROL_MAX: f64 = 0.03;
-/// The distance of the quarters of its ratios.
-const CONTROL_QUARTERS_MAX: f64 = 0.10;
+const JUDGE: Judge = Judge { median_max: 0.03, quarters_max: 0.10 };
 
-/// Ratios of each round, sorted.
-struct Ratios(Vec<f64>);
+fn ratios(cell: &Cell, to: &Cell) -> Rounds {
+    Rounds::ratios(cell.cpu_us.iter().copied(), to.cpu_us.iter().copied())
+}
 
-impl Ratios {
-    fn new(cell: &Cell, to: &Cell) -> Self {
-        let mut ratios: Vec<f64> = cell.cpu_us.iter().zip(&to.cpu_us).map(|(a, b)| a / b).collect();
-        ratios.sort_by(f64::total_cmp);
-        Self(ratios)
-    }
-
-    fn quarter(&self, n: usize) -> f64 {
-        self.0.get(self.0.len().saturating_sub(1) * n / 4).copied().unwrap_or(f64::NAN)
-    }
-
-    /// The median, the quarters, and whether the median is within the limit, as cells of a table.
-    fn cells(&self) -> String {
-        let verdict = if self.quarter(2) <= RATIO_MAX { "yes" } else { "**no**" };
-        format!("**{:.3}** | {:.3} - {:.3} | {verdict} |", self.quarter(2), self.quarter(1), self.quarter(3))
-    }
+/// The median, the quarters, and whether the median is within the limit, as cells of a table.
+fn within(ratios: &Rounds) -> String {
+    let verdict = if ratios.median() <= RATIO_MAX { "yes" } else { "**no**" };
+    format!("{} | {verdict} |", ratios.cells())
 }
 
 fn middle(values: &[f64]) -> f64 {
@@ -57,26 +44,8 @@ pub fn markdown(figures: &Figures, machine: &str, options: &Options) -> String {
 
 /// What the load that was measured twice says of the machine.
 fn judge(figures: &Figures, text: &mut String) {
-    let same = Ratios::new(&figures.control, &figures.cells[0]);
-    let (off, quarters) = ((same.quarter(2) - 1.0).abs(), same.quarter(3) - same.quarter(1));
-    let _ = writeln!(
-        text,
-        "The judge: the first load, measured again in each round, took {:.3} times as much ({:.3} - {:.3}).\n",
-        same.quarter(2),
-        same.quarter(1),
-        same.quarter(3)
-    );
-    if off > CONTROL_MAX || quarters > CONTROL_QUARTERS_MAX {
-        let _ = writeln!(
-            text,
-            "**Not to be trusted:** the same load differed from itself by {:.1} % in the median, {:.1} % between the quarters (at most \
-             {:.0} % and {:.0} %).\n",
-            off * 100.0,
-            quarters * 100.0,
-            CONTROL_MAX * 100.0,
-            CONTROL_QUARTERS_MAX * 100.0
-        );
-    }
+    let same = ratios(&figures.control, &figures.cells[0]);
+    let _ = writeln!(text, "{}", JUDGE.says("the first load", "CPU time", &same));
 }
 
 fn spread(figures: &Figures, text: &mut String) {
@@ -90,14 +59,14 @@ fn spread(figures: &Figures, text: &mut String) {
     let floor_of = |n: usize| figures.cells.iter().find(|cell| cell.load == Load::Floor { connections: n });
     for cell in &figures.cells {
         let Load::Spread { sessions } = cell.load else { continue };
-        let ratios = Ratios::new(cell, &figures.cells[0]).cells();
+        let ratio = within(&ratios(cell, &figures.cells[0]));
         let (rate, cpu) = (middle(&cell.per_second), middle(&cell.cpu_us));
-        let _ = write!(text, "| {sessions} | {rate:.0} | {cpu:.2} | {ratios}");
+        let _ = write!(text, "| {sessions} | {rate:.0} | {cpu:.2} | {ratio}");
         let _ = match (floor_of(sessions), floor_of(1)) {
             (Some(floor), Some(one)) => {
                 let beyond =
                     cell.cpu_us.iter().zip(&floor.cpu_us).map(|(all, sockets)| all - sockets).collect();
-                let times = Ratios::new(floor, one).quarter(2);
+                let times = ratios(floor, one).median();
                 writeln!(text, " {:.2} | {times:.2} | {:.2} |", middle(&floor.cpu_us), median(beyond))
             }
             _ => writeln!(text, " - | - | - |"),
@@ -113,9 +82,9 @@ fn beside(figures: &Figures, text: &mut String) {
     for cell in &figures.cells {
         let Load::Beside { idle, depth } = cell.load else { continue };
         let alone = figures.cells.iter().find(|other| other.load == Load::Beside { idle: 0, depth });
-        let ratios = Ratios::new(cell, alone.unwrap_or(cell)).cells();
+        let ratio = within(&ratios(cell, alone.unwrap_or(cell)));
         let (rate, cpu) = (middle(&cell.per_second), middle(&cell.cpu_us));
-        let _ = writeln!(text, "| {depth} | {idle} | {rate:.0} | {cpu:.2} | {ratios}");
+        let _ = writeln!(text, "| {depth} | {idle} | {rate:.0} | {cpu:.2} | {ratio}");
     }
 }
 
@@ -163,8 +132,8 @@ fn logins(figures: &Figures, text: &mut String) {
         };
         let rate = middle(&cell.per_second);
         let enough = if rate >= LOGINS_MIN { "yes" } else { "**no**" };
-        let ratios = Ratios::new(cell, base).cells();
-        let _ = writeln!(text, "| {name} | {rate:.0} | {:.1} | {ratios} {enough} |", middle(&cell.cpu_us));
+        let ratio = within(&ratios(cell, base));
+        let _ = writeln!(text, "| {name} | {rate:.0} | {:.1} | {ratio} {enough} |", middle(&cell.cpu_us));
     }
 }
 
