@@ -7,7 +7,7 @@ use iscsi_wire::{AsyncEvent, AsyncMessage, Cid, Lun};
 use smallvec::SmallVec;
 
 use super::actions::CloseReason;
-use super::session::{Phase, TargetSession};
+use super::session::TargetSession;
 use crate::Time;
 use crate::pdu_writer::TxPdu;
 
@@ -24,7 +24,7 @@ impl TargetSession {
     //= rfc7143 11.9.1 ASY-01
     pub fn request_logout(&mut self, now: Time, grace: Duration) {
         self.now = now;
-        if self.phase != Phase::Active {
+        if !self.is_active() {
             return self.close_session(CloseReason::Ended);
         }
         let cids: SmallVec<[Cid; 2]> = self
@@ -47,7 +47,7 @@ impl TargetSession {
     //= rfc7143 11.9 ASY-04
     pub fn report_scsi_event(&mut self, now: Time, lun: Lun, sense: &[u8]) {
         self.now = now;
-        if self.names.discovery {
+        if self.is_discovery() {
             return;
         }
         let Some(cid) = self.any_connection() else { return };
@@ -61,7 +61,7 @@ impl TargetSession {
     /// Reports on a remaining connection that another one is gone.
     //= rfc7143 7.1.4.3 MCS-05
     pub(super) fn report_lost_connection(&mut self, lost: Cid) {
-        if self.phase != Phase::Active {
+        if !self.is_active() {
             return;
         }
         let Some(cid) = self.any_connection() else { return };

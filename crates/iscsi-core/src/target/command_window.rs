@@ -26,6 +26,8 @@ pub enum Arrival {
 pub struct CommandWindow<T> {
     exp: CmdSn,
     max: CmdSn,
+    /// `max` as last announced to the initiator.
+    announced: CmdSn,
     size: u32,
     /// `held[i]` belongs to CmdSN `exp + i`; the first is always missing, or it would have run.
     held: VecDeque<Slot<T>>,
@@ -49,7 +51,8 @@ impl<T> CommandWindow<T> {
     /// A window of `size` commands that begins at `first`. Serial numbers limit it to 1 to 2^31 - 1 commands.
     pub fn new(first: CmdSn, size: u32) -> Self {
         let size = size.clamp(1, MAX_SIZE);
-        Self { exp: first, max: first.add(size - 1), size, held: VecDeque::new() }
+        let max = first.add(size - 1);
+        Self { exp: first, max, announced: max, size, held: VecDeque::new() }
     }
 
     /// ExpCmdSN.
@@ -60,6 +63,18 @@ impl<T> CommandWindow<T> {
     /// MaxCmdSN.
     pub fn max_cmd_sn(&self) -> CmdSn {
         self.max
+    }
+
+    /// ExpCmdSN and MaxCmdSN, which the initiator is about to be told.
+    #[inline]
+    pub fn announce(&mut self) -> (CmdSn, CmdSn) {
+        self.announced = self.max;
+        (self.exp, self.max)
+    }
+
+    /// Whether the initiator, by what it was told, may send no further command.
+    pub fn is_announced_closed(&self) -> bool {
+        self.announced.next() == self.exp
     }
 
     /// True when the window is closed: the initiator may send no further command.
@@ -155,6 +170,14 @@ impl<T> CommandWindow<T> {
             Slot::Waiting(command) => Some(command),
             _ => None,
         })
+    }
+
+    /// Checks what holds after every event, where debug assertions are on.
+    pub fn check(&self) {
+        debug_assert!(self.announced.le(self.max), "MaxCmdSN never goes back");
+        debug_assert!(self.max.next().ge(self.exp), "no command outside the window was taken");
+        debug_assert!(self.held.len() <= MAX_SIZE as usize, "the window bounds what is held");
+        debug_assert!(!matches!(self.held.front(), Some(Slot::Waiting(_))), "a command missed its turn");
     }
 
     fn slot(&mut self, ahead: u32) -> &mut Slot<T> {

@@ -20,7 +20,7 @@ use smallvec::SmallVec;
 use super::actions::{Action, CloseReason};
 use super::login::Established;
 use super::recovery::retained::SentStatuses;
-use super::session::{Phase, TargetSession};
+use super::session::TargetSession;
 use super::text::TextExchange;
 use crate::Time;
 use crate::limits::{MAX_LOST_CONNECTIONS, MAX_REMEMBERED_REQUESTS};
@@ -84,15 +84,15 @@ impl TargetSession {
         self.now = now;
         let cid = established.names.cid;
         if self.connection(cid).is_some() {
-            self.actions.push_back(Action::Close { cid, reason: CloseReason::Replaced });
+            self.act(Action::Close { cid, reason: CloseReason::Replaced });
             self.remove_connection(cid, Loss::Recovery);
         } else if let Some(lost) = self.lost.iter_mut().find(|lost| lost.cid == cid) {
             // The login implies a logout of the earlier connection with this CID (RFC 7143 6.3.4).
             lost.logged_out = true;
         }
-        self.phase = Phase::Active;
+        self.revive();
         let response = established.response(self.tsih(), self.window.exp_cmd_sn(), self.window.max_cmd_sn());
-        self.actions.push_back(Action::Send { cid, pdu: response });
+        self.send(cid, response);
         self.fence_off_newcomer();
         let stat_sn = established.stat_sn.next();
         self.connections.push(Connection {
@@ -130,7 +130,7 @@ impl TargetSession {
     /// Closes a connection from our side and handles its loss.
     pub(super) fn lose_connection(&mut self, cid: Cid, reason: CloseReason) {
         let loss = if reason == CloseReason::Logout { Loss::Final } else { Loss::Failed };
-        self.actions.push_back(Action::Close { cid, reason });
+        self.act(Action::Close { cid, reason });
         self.forget_connection(cid, loss);
     }
 
@@ -141,13 +141,13 @@ impl TargetSession {
             self.recovery_counts.connections_lost += 1;
             self.report_lost_connection(cid);
         }
-        if !self.connections.is_empty() || self.phase != Phase::Active {
+        if !self.connections.is_empty() || !self.is_active() {
             return;
         }
-        if self.names.discovery || loss == Loss::Final {
+        if self.is_discovery() || loss == Loss::Final {
             self.end();
         } else {
-            self.phase = Phase::Failed(self.now + self.time_to_recover());
+            self.fail();
         }
     }
 
@@ -157,7 +157,7 @@ impl TargetSession {
         let keeps = loss != Loss::Final
             && self.params.level().recovers_connections()
             && self.params.default_time2retain_s > 0
-            && self.phase == Phase::Active;
+            && self.is_active();
         let requests = self.forget_requests_of(cid);
         if keeps {
             self.orphan_tasks(cid);
@@ -214,7 +214,7 @@ impl TargetSession {
         if !connection.statuses.is_empty() {
             self.release_acknowledged(cid);
         }
-        if self.fence.is_some() {
+        if self.fences.is_up() {
             self.advance_fence();
         }
     }

@@ -147,7 +147,7 @@ impl TargetSession {
     /// has released it: no command that follows the status may meet it on the medium.
     pub(super) fn end_if_settled(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get(id) else { return };
-        if task.expects_data() || task.state == State::Held || self.leaving.contains_key(&id) {
+        if task.expects_data() || task.state == State::Held || self.tasks.is_leaving(id) {
             return;
         }
         let Some(Ending { status, sense, transfer_bytes }) = task.ending.clone() else { return };
@@ -165,8 +165,8 @@ impl TargetSession {
     /// Reports a command's outcome to the initiator, unless a fence holds it back.
     #[inline]
     pub(super) fn respond(&mut self, outcome: Outcome) {
-        if self.fence.is_some() && outcome.home().is_some_and(|cid| self.is_held_back(cid)) {
-            return self.held_back.push_back(HeldBack::Command(Box::new(outcome)));
+        if self.fences.is_up() && outcome.home().is_some_and(|cid| self.is_held_back(cid)) {
+            return self.hold_back(outcome);
         }
         if self.needs_fence(&outcome) {
             return self.send_behind_fence(HeldBack::Command(Box::new(outcome)));

@@ -9,6 +9,7 @@ use bytes::{Bytes, BytesMut};
 use iscsi_wire::{Ahs, Cid, DataOut, DataSn, R2t, R2tSn, ScsiCommand, Ttt, parse_ahs};
 use smallvec::SmallVec;
 
+use super::aborts::Discarded;
 use super::actions::{Action, Command};
 use super::recovery::recovery_r2t::{self, Place};
 use super::sense::{BUSY, CHECK_CONDITION, Condition, TASK_SET_FULL};
@@ -92,7 +93,7 @@ impl TargetSession {
             (false, _) => 0,
         };
         let write_length = if command.write { edtl } else { 0 };
-        let task = self.insert_task(task);
+        let task = self.tasks.insert(task);
         Ok(Command {
             task,
             lun: command.lun,
@@ -146,9 +147,8 @@ impl TargetSession {
             return;
         }
         let unasked = task.sequences.front().map_or(task.received, |unsolicited| unsolicited.end);
-        if self.early_bytes + u64::from(unasked) <= self.early_bytes_max {
+        if self.writes.take_early(unasked) {
             task.early_bytes = unasked;
-            self.early_bytes += u64::from(unasked);
         } else {
             let status = if self.outstanding() > 0 { TASK_SET_FULL } else { BUSY };
             task.drop_data();
@@ -165,7 +165,7 @@ impl TargetSession {
             return self.end_if_settled(command.task);
         }
         task.state = State::Offered;
-        self.actions.push_back(Action::Start(command));
+        self.act(Action::Start(command));
     }
 
     /// The device server wants `bytes` of data for `task`. From here on the caller accounts for their memory, including the bytes
@@ -178,7 +178,7 @@ impl TargetSession {
         entry.state = State::Collecting;
         let have = if entry.write { entry.edtl } else { 0 };
         entry.wanted = Some(u32::try_from(bytes).unwrap_or(u32::MAX).min(have));
-        self.early_bytes -= u64::from(std::mem::take(&mut entry.early_bytes));
+        self.writes.return_early(std::mem::take(&mut entry.early_bytes));
         self.collect(task);
     }
 
@@ -210,7 +210,7 @@ impl TargetSession {
             let mut data = std::mem::take(&mut task.data);
             trim(&mut data, wanted as usize);
             // Ahead of all queued actions: commands reach the medium in the order in which their turn came.
-            self.actions.push_front(Action::DataOut { task: id, data });
+            self.act_first(Action::DataOut { task: id, data });
         } else if task.next_r2t_offset < wanted || task.has_holes() || task.has_drawn_bursts() {
             self.solicit(id, wanted);
         }
@@ -228,16 +228,10 @@ impl TargetSession {
         }
         if task.budget_bytes == 0 {
             let need = task.unsolicited_rest(wanted);
-            if self.solicited_bytes > 0
-                && self.solicited_bytes + u64::from(need) > self.config.solicited_bytes_max
-            {
-                if !self.budget_queue.contains(&id) {
-                    self.budget_queue.push_back(id);
-                }
+            if !self.writes.solicit(id, need, self.config.solicited_bytes_max) {
                 return;
             }
             task.budget_bytes = need;
-            self.solicited_bytes += u64::from(need);
         }
         self.draw_bursts(id, wanted);
         let (max_burst, max_outstanding) =
@@ -285,21 +279,12 @@ impl TargetSession {
 
     /// Returns budget that a task held, and gives it to the tasks that wait for it.
     pub(super) fn release_budget(&mut self, bytes: u32) {
-        self.solicited_bytes -= u64::from(bytes);
-        while let Some(&next) = self.budget_queue.front() {
-            match self.tasks.get(next).and_then(|task| task.wanted) {
-                Some(wanted) => {
-                    self.budget_queue.pop_front();
-                    self.solicit(next, wanted);
-                    if self.budget_queue.back() == Some(&next) {
-                        // Still no room: it keeps its place at the head.
-                        self.budget_queue.rotate_right(1);
-                        return;
-                    }
-                }
-                None => {
-                    self.budget_queue.pop_front();
-                }
+        self.writes.give_back(bytes);
+        while let Some(next) = self.writes.next_waiting() {
+            let Some(wanted) = self.tasks.get(next).and_then(|task| task.wanted) else { continue };
+            self.solicit(next, wanted);
+            if self.writes.waits_again(next) {
+                return;
             }
         }
     }
@@ -312,7 +297,7 @@ impl TargetSession {
         if corrupted {
             self.fault(cid, rx, Fault::DataDigest);
         }
-        let Some(&id) = self.by_itt.get(&data.itt) else {
+        let Some(id) = self.tasks.find(data.itt) else {
             if !self.drain(data, rx.data.len()) && !corrupted {
                 self.fault(cid, rx, Fault::InvalidField);
             }
@@ -358,25 +343,18 @@ impl TargetSession {
         let Some(task) = self.tasks.get_mut(id) else { return };
         if !matches!(task.state, State::Held | State::Released) {
             task.state = State::Released;
-            self.leaving.insert(id, task.lun);
-            self.actions.push_back(Action::Abandon { task: id });
+            let lun = task.lun;
+            self.tasks.abandon(id, lun);
+            self.act(Action::Abandon { task: id });
         }
     }
 
     /// Discards data for a task that is gone. Returns false when no such task is known.
     fn drain(&mut self, data: &DataOut, len: usize) -> bool {
-        let Some(drain) = self.drains.iter_mut().find(|d| d.itt == data.itt) else { return false };
-        if let Some(position) = drain.sequences.iter().position(|s| s.ttt == data.ttt) {
-            drain.sequences[position].next_offset =
-                drain.sequences[position].next_offset.saturating_add(len as u32);
-            if data.final_bit {
-                drain.sequences.remove(position);
-            }
-        }
-        if drain.sequences.is_empty() {
-            let itt = drain.itt;
-            self.drains.retain(|d| d.itt != itt);
-            self.drained(itt);
+        match self.aborts.discard(data, len) {
+            Discarded::NotOwed => return false,
+            Discarded::Some => {}
+            Discarded::Last => self.drained(data.itt),
         }
         true
     }

@@ -6,12 +6,13 @@
 //!   (none) ──response ready──► Before ──other connections have acknowledged what was sent before──► After ──acknowledged──► (none)
 //!                               └── TaskReporting=RFC3720: it is sent, and nothing waits for it ──► (none)
 //! ```
-//! With RFC3720 only the answer to a request has a fence, and no response waits behind it. With the other values later responses wait in
-//! `held_back`: those of all connections until the fenced response is sent, then those of the other connections. This applies to
+//! With RFC3720 only the answer to a request has a fence, and no response waits behind it. With the other values later responses
+//! are held back: those of all connections until the fenced response is sent, then those of the other connections. This applies to
 //! statuses of commands, and to answers to task management requests except TASK REASSIGN, which does not concern the device
 //! server. A session with one connection has no fence until a second one joins. A connection that does not acknowledge within
 //! [`FENCE_LIMIT`], although pinged, is declared dead.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use iscsi_wire::{Cid, Itt, StatSn, TmfResponse};
@@ -38,7 +39,79 @@ pub(super) struct Fence {
     /// StatSN after that of the response, once sent.
     sent: Option<StatSn>,
     /// When a connection that has not acknowledged is declared dead.
-    pub deadline: Time,
+    deadline: Time,
+}
+
+/// The fence in effect, if there is one, and the responses that wait for it.
+///
+/// A response waits only while there is a fence.
+#[derive(Debug, Default)]
+pub(super) struct Fences {
+    current: Option<Fence>,
+    /// The last response that would have had a fence if there had been a second connection: its connection, and the StatSN after
+    /// it.
+    alone: Option<(Cid, StatSn)>,
+    held_back: VecDeque<HeldBack>,
+}
+
+impl Fences {
+    /// Whether a fence is in effect.
+    pub fn is_up(&self) -> bool {
+        self.current.is_some()
+    }
+
+    /// When a connection that has not acknowledged is declared dead.
+    pub fn deadline(&self) -> Option<Time> {
+        self.current.as_ref().map(|fence| fence.deadline)
+    }
+
+    /// Responses that wait.
+    pub fn waiting(&self) -> usize {
+        self.held_back.len()
+    }
+
+    /// Answers that wait and complete a request that aborts many tasks.
+    pub fn fenced_answers(&self) -> usize {
+        self.held_back.iter().filter(|held| matches!(held, HeldBack::Answer(answer) if answer.fenced)).count()
+    }
+
+    /// Removes the fence and everything that waits for it.
+    pub fn clear(&mut self) {
+        (self.current, self.held_back) = (None, VecDeque::new());
+    }
+
+    /// The response of the command `itt`, if it waits.
+    pub fn command(&self, itt: Itt) -> Option<&Outcome> {
+        self.held_back.iter().find_map(|held| match held {
+            HeldBack::Command(outcome) if outcome.itt == itt => Some(&**outcome),
+            _ => None,
+        })
+    }
+
+    /// As [`Self::command`], to change it.
+    pub fn command_mut(&mut self, itt: Itt) -> Option<&mut Outcome> {
+        self.held_back.iter_mut().find_map(|held| match held {
+            HeldBack::Command(outcome) if outcome.itt == itt => Some(&mut **outcome),
+            _ => None,
+        })
+    }
+
+    /// Keeps the waiting responses of commands that `keeps` selects, and all answers.
+    pub fn retain_commands(&mut self, mut keeps: impl FnMut(&mut Outcome) -> bool) {
+        self.held_back.retain_mut(|held| match held {
+            HeldBack::Command(outcome) => keeps(outcome),
+            HeldBack::Answer(_) => true,
+        });
+    }
+
+    /// Checks what holds after every event, where debug assertions are on.
+    pub fn check(&self) {
+        debug_assert!(self.is_up() || self.held_back.is_empty(), "a response waits for no fence");
+        let Some(fence) = &self.current else { return };
+        debug_assert!(fence.response.is_none() || fence.sent.is_none(), "a response waits and was sent");
+        debug_assert!(fence.before.is_empty() || fence.sent.is_none(), "a response was sent before its turn");
+        debug_assert!(fence.before.iter().all(|(cid, _)| *cid != fence.cid), "a response waits for itself");
+    }
 }
 
 /// Most answers without a fence of their own that wait for one; further ones are sent at once.
@@ -99,9 +172,10 @@ impl TargetSession {
     /// Sends an answer without a fence of its own, in its order among the responses.
     //= rfc7143 4.2.2.3 FAB-04
     pub(super) fn answer(&mut self, answer: Answer) {
-        let waiting = || self.held_back.iter().filter(|held| matches!(held, HeldBack::Answer(_))).count();
+        let waiting =
+            || self.fences.held_back.iter().filter(|held| matches!(held, HeldBack::Answer(_))).count();
         if self.is_held_back(answer.cid) && waiting() < MAX_HELD_ANSWERS {
-            return self.held_back.push_back(HeldBack::Answer(answer));
+            return self.fences.held_back.push_back(HeldBack::Answer(answer));
         }
         self.answer_now(&answer);
     }
@@ -116,8 +190,8 @@ impl TargetSession {
 
     /// Sets up a fence for `response`, after the one in effect.
     pub(super) fn send_behind_fence(&mut self, response: HeldBack) {
-        if self.fence.is_some() {
-            return self.held_back.push_back(response);
+        if self.fences.is_up() {
+            return self.fences.held_back.push_back(response);
         }
         let Some(cid) = response.cid() else { return self.send_fenced(response) };
         let fences = self.is_fencing() && self.params.max_connections > 1;
@@ -129,26 +203,27 @@ impl TargetSession {
             .collect();
         if self.connections.len() < 2 || (before.is_empty() && !self.is_fencing()) {
             self.send_fenced(response);
-            self.alone_fenced = self.connection(cid).filter(|_| fences).map(|c| (cid, c.stat_sn));
+            self.fences.alone = self.connection(cid).filter(|_| fences).map(|c| (cid, c.stat_sn));
             return;
         }
         for (cid, _) in &before {
             self.ping(*cid);
         }
         let deadline = self.now + FENCE_LIMIT;
-        self.fence = Some(Fence { cid, response: Some(response), before, sent: None, deadline });
+        self.fences.current = Some(Fence { cid, response: Some(response), before, sent: None, deadline });
         self.advance_fence();
     }
 
     /// Another connection has joined: no response is sent on it until the one that would have had a fence is acknowledged.
     pub(super) fn fence_off_newcomer(&mut self) {
-        let Some((cid, sent)) = self.alone_fenced.take() else { return };
+        let Some((cid, sent)) = self.fences.alone.take() else { return };
         let acknowledged = self.connection(cid).is_none_or(|c| c.closing || c.acknowledged.ge(sent));
-        if acknowledged || self.fence.is_some() {
+        if acknowledged || self.fences.is_up() {
             return;
         }
         let deadline = self.now + FENCE_LIMIT;
-        self.fence = Some(Fence { cid, response: None, before: SmallVec::new(), sent: Some(sent), deadline });
+        self.fences.current =
+            Some(Fence { cid, response: None, before: SmallVec::new(), sent: Some(sent), deadline });
         self.ping(cid);
     }
 
@@ -164,9 +239,14 @@ impl TargetSession {
         self.params.task_reporting >= TaskReporting::ResponseFence
     }
 
+    /// Has the response of a command wait for the fence in effect.
+    pub(super) fn hold_back(&mut self, outcome: Outcome) {
+        self.fences.held_back.push_back(HeldBack::Command(Box::new(outcome)));
+    }
+
     /// Whether a response on `cid` must wait.
     pub(super) fn is_held_back(&self, cid: Cid) -> bool {
-        match &self.fence {
+        match &self.fences.current {
             None => false,
             Some(fence) => self.is_fencing() && (fence.sent.is_none() || fence.cid != cid),
         }
@@ -174,7 +254,7 @@ impl TargetSession {
 
     /// A status was acknowledged, or a connection is gone.
     pub(super) fn advance_fence(&mut self) {
-        let Some(fence) = &mut self.fence else { return };
+        let Some(fence) = &mut self.fences.current else { return };
         let connections = &self.connections;
         let reached = |cid: Cid, stat_sn: StatSn| {
             connections.iter().find(|c| c.cid == cid).is_none_or(|c| c.closing || c.acknowledged.ge(stat_sn))
@@ -196,7 +276,7 @@ impl TargetSession {
         }
         // An initiator that has nothing to send acknowledges nothing: a ping makes it do so.
         let sent = self.connection(cid).map(|c| c.stat_sn);
-        match (&mut self.fence, sent) {
+        match (&mut self.fences.current, sent) {
             (Some(fence), Some(sent)) if self.params.task_reporting >= TaskReporting::ResponseFence => {
                 fence.sent = Some(sent);
                 self.ping(cid);
@@ -207,9 +287,9 @@ impl TargetSession {
 
     /// Removes the fence. The responses that waited follow, up to the next fence.
     fn lift_fence(&mut self) {
-        self.fence = None;
-        while self.fence.is_none() {
-            match self.held_back.pop_front() {
+        self.fences.current = None;
+        while !self.fences.is_up() {
+            match self.fences.held_back.pop_front() {
                 Some(HeldBack::Command(outcome)) => self.respond(*outcome),
                 Some(HeldBack::Answer(answer)) if !answer.fenced => self.answer(answer),
                 Some(answer) => self.send_behind_fence(answer),
@@ -220,8 +300,8 @@ impl TargetSession {
 
     /// A connection is gone: stops waiting for it, and drops the answers that were to be sent on it.
     pub(super) fn lift_fences_of(&mut self, cid: Cid) {
-        self.held_back.retain(|held| !matches!(held, HeldBack::Answer(answer) if answer.cid == cid));
-        let Some(fence) = &mut self.fence else { return };
+        self.fences.held_back.retain(|held| !matches!(held, HeldBack::Answer(answer) if answer.cid == cid));
+        let Some(fence) = &mut self.fences.current else { return };
         fence.before.retain(|(waits, _)| *waits != cid);
         if fence.cid == cid {
             // A command that may be reassigned is not lost with its connection.
@@ -239,7 +319,9 @@ impl TargetSession {
 
     /// Declares connections dead that have not acknowledged in time.
     pub(super) fn expire_fence(&mut self) {
-        let Some(fence) = self.fence.as_ref().filter(|fence| fence.deadline <= self.now) else { return };
+        let Some(fence) = self.fences.current.as_ref().filter(|fence| fence.deadline <= self.now) else {
+            return;
+        };
         let silent: SmallVec<[Cid; 4]> = match fence.sent {
             Some(_) => SmallVec::from_slice(&[fence.cid]),
             None => fence.before.iter().map(|(cid, _)| *cid).collect(),

@@ -3,11 +3,11 @@
 use iscsi_wire::{Cid, Itt, LogoutReason, LogoutRequest, LogoutResponse, LogoutResponseCode};
 use smallvec::SmallVec;
 
+use super::aborts::{AbortWait, Then};
 use super::actions::{Action, CloseReason};
 use super::connection::Loss;
 use super::session::TargetSession;
 use super::task::TaskId;
-use super::task_management::{AbortWait, Then};
 
 impl TargetSession {
     /// Runs a logout in its turn.
@@ -48,14 +48,11 @@ impl TargetSession {
             connection.closing |= only.is_none_or(|only| connection.cid == only);
         }
         match only {
-            None => wait.tasks = self.leaving_of(None).collect(),
+            None => wait.set_tasks(self.tasks.leaving_of(None)),
             // Tasks that an earlier logout of the same connection waits for are not gone either.
-            Some(only) => {
-                let earlier = self.abort_waits.iter().filter(|earlier| earlier.closes(only));
-                wait.tasks.extend(earlier.flat_map(|earlier| earlier.tasks.iter().copied()));
-            }
+            Some(only) => self.aborts.tasks_before_close(only).for_each(|task| wait.add_task(task)),
         }
-        wait.drains.clear();
+        wait.ignore_owed_data();
         self.wait_for(wait);
     }
 
@@ -93,7 +90,7 @@ impl TargetSession {
             self.answer_logout(cid, request.itt, code);
         }
         if drops {
-            self.actions.push_back(Action::Close { cid: request.cid, reason: CloseReason::Logout });
+            self.act(Action::Close { cid: request.cid, reason: CloseReason::Logout });
             self.forget_connection(request.cid, Loss::Recovery);
         }
         // The time to reassign starts with the answer.

@@ -39,7 +39,7 @@ impl TargetSession {
     //= rfc7143 11.17.2 SNK-05
     pub(super) fn reject_snack(&mut self, cid: Cid, rx: &RxPdu, reason: RejectReason, data_sn: DataSn) {
         let Some(n) = self.numbers(cid, true) else { return };
-        self.rejects += 1;
+        self.count_reject();
         let reject = Reject {
             reason,
             stat_sn: n.stat_sn,
@@ -97,13 +97,13 @@ impl TargetSession {
     /// Places of the command window that are taken: by running commands, by aborted ones that are not gone yet, by task
     /// management requests not yet answered, and by responses that wait for a fence.
     fn occupied(&self) -> usize {
-        self.live + self.leaving.len() + self.management.len() + self.held_back.len()
+        self.tasks.occupied() + self.aborts.managing() + self.fences.waiting()
     }
 
     /// Announces a window that has opened when no other PDU is to be sent.
     //= rfc7143 11.4.11 NUM-07
     pub(super) fn announce_window(&mut self) {
-        let was_closed = self.told_max.next() == self.window.exp_cmd_sn();
+        let was_closed = self.window.is_announced_closed();
         self.window.reopen(self.occupied());
         if was_closed
             && !self.window.is_closed()
@@ -125,18 +125,17 @@ impl TargetSession {
     //= rfc7143 4.2.2.2 NUM-09
     pub(super) fn numbers(&mut self, cid: Cid, counts: bool) -> Option<Numbers> {
         self.window.reopen(self.occupied());
-        let (exp_cmd_sn, max_cmd_sn) = (self.window.exp_cmd_sn(), self.window.max_cmd_sn());
         let connection = self.connection(cid)?;
         let stat_sn = connection.stat_sn;
         if counts {
             connection.stat_sn = stat_sn.next();
         }
-        self.told_max = max_cmd_sn;
+        let (exp_cmd_sn, max_cmd_sn) = self.window.announce();
         Some(Numbers { stat_sn, exp_cmd_sn, max_cmd_sn })
     }
 
     pub(super) fn send(&mut self, cid: Cid, pdu: TxPdu) {
-        self.actions.push_back(Action::Send { cid, pdu });
+        self.act(Action::Send { cid, pdu });
     }
 
     /// Sends a PDU that took a StatSN and ends no command.
@@ -150,15 +149,6 @@ impl TargetSession {
             self.retain_status(cid, &pdu, itt);
         }
         self.send(cid, pdu);
-    }
-
-    pub(super) fn next_ttt(&mut self) -> Ttt {
-        let ttt = Ttt(self.next_ttt);
-        self.next_ttt = self.next_ttt.wrapping_add(1);
-        if Ttt(self.next_ttt).is_reserved() {
-            self.next_ttt = 0;
-        }
-        ttt
     }
 
     /// Sends a PDU without data that takes a StatSN.

@@ -6,7 +6,7 @@ use iscsi_wire::{Cid, CmdSn, Itt, Pdu, RejectReason, ScsiCommand, TaskManagement
 
 use super::command_window::Arrival;
 use super::session::{Queued, TargetSession};
-use super::task::{Task, TaskId};
+use super::task::TaskId;
 use crate::Time;
 use crate::error::Fault;
 use crate::limits::{MAX_HELD_REQUEST_BYTES, MAX_IMMEDIATE_TASKS};
@@ -52,7 +52,7 @@ impl TargetSession {
         if (bare && !rx.data.is_empty()) || (!rx.ahs.is_empty() && !matches!(pdu, Pdu::ScsiCommand(_))) {
             return self.fault(cid, rx, Fault::InvalidField);
         }
-        if self.names.discovery && !self.allowed_in_discovery(&pdu) {
+        if self.is_discovery() && !self.allowed_in_discovery(&pdu) {
             //= rfc7143 4.3 DSC-01
             return self.fault(cid, rx, Fault::NotAllowedNow);
         }
@@ -175,10 +175,8 @@ impl TargetSession {
         if self.itt_in_use(command.itt) {
             return self.reject(cid, rx, RejectReason::TaskInProgress);
         }
-        // Aborted tasks that the device server still holds count too; otherwise aborting immediate commands would get round the
-        // limit.
         //= rfc7143 4.2.2.1 NUM-08
-        if command.immediate && self.immediate + self.leaving.len() >= self.immediate_tasks_max() {
+        if command.immediate && self.tasks.has_too_many_immediate(self.config.queue_depth) {
             return self.reject(cid, rx, RejectReason::TooManyImmediateCommands);
         }
         match self.book(cid, rx, command) {
@@ -190,39 +188,21 @@ impl TargetSession {
         }
     }
 
-    /// Enters a task into the table.
-    pub(super) fn insert_task(&mut self, task: Task) -> TaskId {
-        let (itt, immediate) = (task.itt, task.immediate);
-        let id = self.tasks.insert(task);
-        self.by_itt.insert(itt, id);
-        *if immediate { &mut self.immediate } else { &mut self.live } += 1;
-        id
-    }
-
     /// Removes a task from the table, and frees its place in the window and its budget.
     pub(super) fn remove_task(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get(id) else { return };
         let budget_bytes = task.budget_bytes;
-        self.by_itt.remove(&task.itt);
-        *if task.immediate { &mut self.immediate } else { &mut self.live } -= 1;
-        self.early_bytes -= u64::from(task.early_bytes);
+        self.writes.return_early(task.early_bytes);
         self.tasks.remove(id);
-        if budget_bytes == 0 && !self.budget_queue.is_empty() {
-            self.budget_queue.retain(|waiting| *waiting != id);
+        if budget_bytes == 0 {
+            self.writes.withdraw(&[id]);
         }
         self.release_budget(budget_bytes);
     }
 
-    /// Limit for immediate and abandoned tasks together. The window accounts for `queue_depth` of the abandoned ones; the others
-    /// share [`MAX_IMMEDIATE_TASKS`] with the immediate tasks.
-    fn immediate_tasks_max(&self) -> usize {
-        MAX_IMMEDIATE_TASKS + self.leaving.len().min(self.config.queue_depth as usize)
-    }
-
     pub(super) fn itt_in_use(&self, itt: Itt) -> bool {
-        self.by_itt.contains_key(&itt)
-            || self.management.iter().any(|m| m.itt == itt)
-            || self.early_management.iter().any(|(_, request)| request.itt == itt)
+        self.tasks.find(itt).is_some()
+            || self.aborts.has_request(itt)
             || self.retained.get(itt).is_some_and(|outcome| outcome.orphan)
     }
 

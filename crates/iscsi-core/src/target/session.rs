@@ -15,19 +15,20 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
-use iscsi_wire::{Cid, CmdSn, Itt, Lun, NopOut, StatSn, TextRequest, Tsih};
-use rustc_hash::FxHashMap;
+use iscsi_wire::{Cid, CmdSn, Lun, NopOut, StatSn, TextRequest, Tsih, Ttt};
 use smallvec::SmallVec;
 
+use super::aborts::{AbortWait, Aborts};
 use super::actions::{Action, CloseReason, Command};
 use super::command_window::CommandWindow;
 use super::connection::{Connection, Loss, Lost};
-use super::fence::{Fence, HeldBack};
+use super::fence::Fences;
 use super::login::{Established, LoginNames};
 use super::recovery::RecoveryCounts;
 use super::recovery::retained::Retained;
-use super::task::{Drain, State, TaskId, TaskTable};
-use super::task_management::{AbortWait, Management};
+use super::task::{State, TaskId};
+use super::tasks::Tasks;
+use super::write_flow::WriteFlow;
 use crate::params::{Bounds, Params};
 use crate::pdu_reader::RxPdu;
 use crate::send_order::SendOrder;
@@ -89,7 +90,7 @@ impl Queued {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
+enum Phase {
     Active,
     /// No connection is left; the session dies at this time.
     Failed(Time),
@@ -139,87 +140,48 @@ pub struct Holdings {
 /// One session; see the module.
 #[derive(Debug)]
 pub struct TargetSession {
-    pub(super) names: LoginNames,
+    names: LoginNames,
     tsih: Tsih,
     pub(super) params: Params,
     pub(super) config: SessionConfig,
-    pub(super) phase: Phase,
+    phase: Phase,
     pub(super) window: CommandWindow<Queued>,
     pub(super) connections: SmallVec<[Connection; 1]>,
     /// Lost connections whose tasks may still be reassigned.
     pub(super) lost: Vec<Lost>,
     pub(super) retained: Retained,
     pub(super) recovery_counts: RecoveryCounts,
-    pub(super) fence: Option<Fence>,
-    /// The last response that would have had a fence if there had been a second connection: its connection, and the StatSN after
-    /// it.
-    pub(super) alone_fenced: Option<(Cid, StatSn)>,
-    pub(super) held_back: VecDeque<HeldBack>,
-    pub(super) tasks: TaskTable,
-    pub(super) by_itt: FxHashMap<Itt, TaskId>,
-    /// Non-immediate tasks in the table: they take up room in the window.
-    pub(super) live: usize,
-    pub(super) immediate: usize,
-    /// Abandoned tasks that the device server has not released yet, with their logical units.
-    pub(super) leaving: FxHashMap<TaskId, Lun>,
-    pub(super) drains: Vec<Drain>,
-    pub(super) abort_waits: Vec<AbortWait>,
-    pub(super) management: Vec<Management>,
-    /// Immediate task management requests that wait for earlier commands.
-    pub(super) early_management: Vec<(Cid, iscsi_wire::TaskManagementRequest)>,
-    pub(super) next_id: u64,
-    pub(super) next_ttt: u32,
-    pub(super) solicited_bytes: u64,
-    pub(super) budget_queue: VecDeque<TaskId>,
-    /// Unsolicited data received or still allowed, of commands whose data the device server has not requested yet, bytes.
-    pub(super) early_bytes: u64,
-    pub(super) early_bytes_max: u64,
-    /// No data can be overdue before this time. `None` while no data is due, and at ErrorRecoveryLevel 0.
-    pub(super) data_due: Option<Time>,
+    pub(super) fences: Fences,
+    pub(super) tasks: Tasks,
+    pub(super) writes: WriteFlow,
+    pub(super) aborts: Aborts,
+    next_ttt: u32,
     /// Logical units with commands that died with their connection, until the caller takes the list.
-    pub(super) cleared_luns: SmallVec<[Lun; 2]>,
-    /// MaxCmdSN as last reported to the initiator.
-    pub(super) told_max: CmdSn,
-    pub(super) rejects: u64,
-    pub(super) actions: VecDeque<Action>,
+    cleared_luns: SmallVec<[Lun; 2]>,
+    rejects: u64,
+    actions: VecDeque<Action>,
     pub(super) now: Time,
 }
 
 impl TargetSession {
     /// The session that a completed login creates. Its first action sends the final login response.
     pub fn new(established: Established, tsih: Tsih, config: SessionConfig, now: Time) -> Self {
-        let window = CommandWindow::new(established.exp_cmd_sn, config.queue_depth);
         let mut session = Self {
             names: established.names.clone(),
             tsih,
             params: established.params.clone(),
-            config,
             phase: Phase::Active,
-            told_max: window.max_cmd_sn(),
-            window,
+            window: CommandWindow::new(established.exp_cmd_sn, config.queue_depth),
+            config,
             connections: SmallVec::new(),
             lost: Vec::new(),
             retained: Retained::default(),
             recovery_counts: RecoveryCounts::default(),
-            fence: None,
-            alone_fenced: None,
-            held_back: VecDeque::new(),
-            tasks: TaskTable::default(),
-            by_itt: FxHashMap::default(),
-            live: 0,
-            immediate: 0,
-            leaving: FxHashMap::default(),
-            drains: Vec::new(),
-            abort_waits: Vec::new(),
-            management: Vec::new(),
-            early_management: Vec::new(),
-            next_id: 0,
+            fences: Fences::default(),
+            tasks: Tasks::default(),
+            writes: WriteFlow::default(),
+            aborts: Aborts::default(),
             next_ttt: 0,
-            solicited_bytes: 0,
-            budget_queue: VecDeque::new(),
-            early_bytes: 0,
-            early_bytes_max: u64::MAX,
-            data_due: None,
             cleared_luns: SmallVec::new(),
             rejects: 0,
             actions: VecDeque::new(),
@@ -256,7 +218,7 @@ impl TargetSession {
 
     /// Commands that have arrived and not completed.
     pub fn outstanding(&self) -> usize {
-        self.live + self.immediate
+        self.tasks.outstanding()
     }
 
     /// The logical unit that a command is for.
@@ -310,18 +272,18 @@ impl TargetSession {
     /// Unsolicited data received or still allowed, of commands for which [`TargetSession::need_data_out`] has not been called
     /// yet, bytes.
     pub fn early_bytes(&self) -> u64 {
-        self.early_bytes
+        self.writes.early_bytes()
     }
 
     /// Whether there is room for the most unsolicited data that one command may bring.
     pub fn has_room_for_first_burst(&self) -> bool {
-        self.early_bytes + u64::from(self.params.effective_first_burst()) <= self.early_bytes_max
+        self.writes.has_room_for_early(self.params.effective_first_burst())
     }
 
     /// Sets the limit for [`TargetSession::early_bytes`]. A command whose data would exceed it ends with BUSY or TASK SET FULL,
     /// and none of its data is kept.
     pub fn set_early_bytes_max(&mut self, bytes: u64) {
-        self.early_bytes_max = bytes;
+        self.writes.set_early_bytes_max(bytes);
     }
 
     /// Limits the initiator to `commands` outstanding commands, and never more than the queue depth. A window that has been
@@ -332,7 +294,7 @@ impl TargetSession {
 
     /// Data-In kept until it is acknowledged, bytes.
     pub fn retained_bytes(&self) -> u64 {
-        self.retained.bytes
+        self.retained.bytes()
     }
 
     /// Sets the limit for [`TargetSession::retained_bytes`]. Data beyond it is dropped, the oldest first.
@@ -343,7 +305,7 @@ impl TargetSession {
 
     /// Whether any response, with its data, waits for a fence.
     pub fn is_holding_back(&self) -> bool {
-        !self.held_back.is_empty()
+        self.fences.waiting() > 0
     }
 
     /// What the session holds.
@@ -351,18 +313,18 @@ impl TargetSession {
         Holdings {
             tasks: self.tasks.iter().count(),
             held: self.tasks.iter().filter(|(_, task)| task.state == State::Held).count(),
-            leaving: self.leaving.len(),
-            drains: self.drains.len(),
-            waits: self.abort_waits.len() + self.management.len() + self.early_management.len(),
-            unsolicited: self.budget_queue.len(),
-            solicited_bytes: self.solicited_bytes,
-            early_bytes: self.early_bytes,
+            leaving: self.tasks.leaving(),
+            drains: self.aborts.drains(),
+            waits: self.aborts.waits(),
+            unsolicited: self.writes.waiting(),
+            solicited_bytes: self.writes.solicited_bytes(),
+            early_bytes: self.writes.early_bytes(),
             data_out_bytes: self.tasks.iter().map(|(_, task)| task.kept_bytes()).sum(),
             orphans: self.tasks.iter().filter(|(_, task)| task.orphan).count()
                 + self.retained.iter().filter(|outcome| outcome.orphan).count(),
             retained: self.retained.len(),
-            retained_bytes: self.retained.bytes,
-            held_back: self.held_back.len(),
+            retained_bytes: self.retained.bytes(),
+            held_back: self.fences.waiting(),
         }
     }
 
@@ -371,7 +333,7 @@ impl TargetSession {
         if let Some(action) = self.actions.pop_front() {
             return Some(action);
         }
-        if self.phase == Phase::Ending && self.leaving.is_empty() && self.abort_waits.is_empty() {
+        if self.phase == Phase::Ending && self.tasks.leaving() == 0 && !self.aborts.has_waits() {
             self.phase = Phase::Ended;
             return Some(Action::Ended);
         }
@@ -396,10 +358,10 @@ impl TargetSession {
         for connection in self.connections.iter().filter(|c| !c.closing) {
             due = earlier(due, earlier(self.ping_due(connection), connection.logout_deadline));
         }
-        due = self.drains.iter().fold(due, |due, drain| earlier(due, Some(drain.deadline)));
+        due = earlier(due, self.aborts.due());
         due = self.lost.iter().fold(due, |due, lost| earlier(due, Some(lost.deadline)));
-        due = earlier(due, self.fence.as_ref().map(|fence| fence.deadline));
-        earlier(due, self.data_due)
+        due = earlier(due, self.fences.deadline());
+        earlier(due, self.writes.due())
     }
 
     /// Does what is due at `now`.
@@ -424,12 +386,67 @@ impl TargetSession {
         self.close_session(reason);
     }
 
+    /// Requests something from the surroundings.
+    #[inline]
+    pub(super) fn act(&mut self, action: Action) {
+        self.actions.push_back(action);
+    }
+
+    /// As [`Self::act`], ahead of everything requested before.
+    pub(super) fn act_first(&mut self, action: Action) {
+        self.actions.push_front(action);
+    }
+
+    /// Whether the session has, or is about to have, a connection, and is not ending.
+    pub(super) fn is_active(&self) -> bool {
+        self.phase == Phase::Active
+    }
+
+    /// A connection joins.
+    pub(super) fn revive(&mut self) {
+        debug_assert!(!self.is_ending(), "a session that ends takes no connection");
+        self.phase = Phase::Active;
+    }
+
+    /// The last connection is lost: the session waits for another one until its time to recover is over.
+    pub(super) fn fail(&mut self) {
+        debug_assert!(self.is_active() && self.connections.is_empty(), "a session fails once");
+        self.phase = Phase::Failed(self.now + self.time_to_recover());
+    }
+
+    /// Whether it is a discovery session.
+    pub(super) fn is_discovery(&self) -> bool {
+        self.names.discovery
+    }
+
+    /// A tag for a PDU that the initiator is to answer.
+    pub(super) fn next_ttt(&mut self) -> Ttt {
+        let ttt = Ttt(self.next_ttt);
+        self.next_ttt = self.next_ttt.wrapping_add(1);
+        if Ttt(self.next_ttt).is_reserved() {
+            self.next_ttt = 0;
+        }
+        ttt
+    }
+
+    /// Notes that a command of `lun` died with its connection.
+    pub(super) fn note_cleared(&mut self, lun: Lun) {
+        if !self.cleared_luns.contains(&lun) {
+            self.cleared_luns.push(lun);
+        }
+    }
+
+    /// Counts a Reject that is sent.
+    pub(super) fn count_reject(&mut self) {
+        self.rejects += 1;
+    }
+
     /// Closes every connection and ends.
     pub(super) fn close_session(&mut self, reason: CloseReason) {
         // Responses that wait for a fence are dropped: nothing may follow the answer that ends the session.
-        (self.fence, self.held_back) = (None, VecDeque::new());
+        self.fences.clear();
         for cid in self.connections.iter().map(|c| c.cid).collect::<SmallVec<[Cid; 2]>>() {
-            self.actions.push_back(Action::Close { cid, reason: reason.clone() });
+            self.act(Action::Close { cid, reason: reason.clone() });
             self.remove_connection(cid, Loss::Final);
         }
         self.end();
@@ -443,12 +460,9 @@ impl TargetSession {
         self.phase = Phase::Ending;
         self.lost.clear();
         self.retained.clear();
-        self.data_due = None;
-        (self.fence, self.held_back) = (None, VecDeque::new());
+        self.writes.set_due(None);
+        self.fences.clear();
         self.abort_each(self.tasks.iter().map(|(id, _)| id).collect(), &mut AbortWait::nobody());
-        for drain in &mut self.drains {
-            drain.deadline = self.now;
-        }
-        self.expire_drains();
+        self.end_drains(|_| true);
     }
 }

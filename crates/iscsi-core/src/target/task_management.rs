@@ -10,16 +10,16 @@
 //! A response waits until the device server has released the tasks. It also waits until the initiator has sent the data it still
 //! owes for them, but at most [`DRAIN_LIMIT`]: some initiators stop sending at once.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
-use iscsi_wire::{AsyncEvent, Cid, CmdSn, Itt, Lun, StatSn, TaskManagementRequest, TmfFunction, TmfResponse};
+use iscsi_wire::{AsyncEvent, Cid, Itt, Lun, StatSn, TaskManagementRequest, TmfFunction, TmfResponse};
 use smallvec::SmallVec;
 
+use super::aborts::{AbortWait, Then};
 use super::actions::{Action, CloseReason, ManagementId, ManagementRequest};
 use super::async_events::Event;
 use super::command_window::CommandWindow;
-use super::fence::{Answer, HeldBack};
+use super::fence::Answer;
 use super::sense::TASK_ABORTED;
 use super::session::{Queued, TargetSession};
 use super::task::{Drain, Ending, State, Task, TaskId};
@@ -27,63 +27,6 @@ use crate::params::TaskReporting;
 
 /// How long a task management response waits for data that the initiator still owes.
 pub const DRAIN_LIMIT: Duration = Duration::from_secs(2);
-
-/// Most aborted tasks whose data is still awaited; beyond it the oldest is no longer waited for.
-const MAX_DRAINS: usize = 1024;
-
-/// A task management request that is not answered yet.
-#[derive(Debug)]
-pub(super) struct Management {
-    pub id: ManagementId,
-    pub itt: Itt,
-    cid: Cid,
-    cmd_sn: CmdSn,
-    immediate: bool,
-    function: TmfFunction,
-}
-
-/// What happens when aborted tasks are gone.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Then {
-    Notify(u64),
-    AnswerAbortTask {
-        cid: Cid,
-        itt: Itt,
-    },
-    /// Of one connection, or of the session. It completes without an answer if the connection that requested it is gone.
-    AnswerLogout {
-        to: Option<(Cid, Itt)>,
-        only: Option<Cid>,
-    },
-    /// Of I_T NEXUS RESET; may also complete without an answer.
-    AnswerNexusReset {
-        to: Option<(Cid, Itt)>,
-    },
-}
-
-/// Aborted tasks, and what happens when they are gone.
-#[derive(Debug)]
-pub(super) struct AbortWait {
-    pub tasks: SmallVec<[TaskId; 4]>,
-    pub drains: SmallVec<[Itt; 4]>,
-    then: Then,
-}
-
-impl AbortWait {
-    pub fn new(then: Then) -> Self {
-        Self { tasks: SmallVec::new(), drains: SmallVec::new(), then }
-    }
-
-    /// Whether its completion closes the connection `cid`.
-    pub fn closes(&self, cid: Cid) -> bool {
-        matches!(self.then, Then::AnswerLogout { only: Some(only), .. } if only == cid)
-    }
-
-    /// For aborts that nothing waits for: it is never passed to `wait_for`.
-    pub fn nobody() -> Self {
-        Self::new(Then::Notify(0))
-    }
-}
 
 /// Functions that are executed at once and wait for nothing else.
 pub(super) fn waits_for_nothing(function: TmfFunction) -> bool {
@@ -118,7 +61,7 @@ impl TargetSession {
             | TmfFunction::TargetWarmReset
             | TmfFunction::TargetColdReset => {
                 if self.waits_for_earlier_commands(request) {
-                    self.early_management.push((cid, *request));
+                    self.aborts.postpone(cid, *request);
                     return;
                 }
                 // The commands that filled the holes may have been followed by a logout.
@@ -145,25 +88,16 @@ impl TargetSession {
 
     /// Passes a request on to the surroundings, which know the logical units.
     fn ask_surroundings(&mut self, cid: Cid, request: &TaskManagementRequest) {
-        let id = ManagementId(self.next_id);
-        self.next_id += 1;
-        self.management.push(Management {
-            id,
-            itt: request.itt,
-            cid,
-            cmd_sn: request.cmd_sn,
-            immediate: request.immediate,
-            function: request.function,
-        });
+        let id = self.aborts.manage(cid, request);
         let (function, lun) = (request.function, request.lun);
-        self.actions.push_back(Action::Manage(ManagementRequest { id, function, lun }));
+        self.act(Action::Manage(ManagementRequest { id, function, lun }));
     }
 
     /// Answers whether the task exists.
     //= rfc7144 6.3 P2-03
     fn query_task(&mut self, cid: Cid, request: &TaskManagementRequest) {
         let referenced = request.referenced_task_tag;
-        let task = self.by_itt.get(&referenced).and_then(|id| self.tasks.get(*id));
+        let task = self.tasks.tagged(referenced);
         let response = if referenced == request.itt || self.is_management(referenced) {
             TmfResponse::FunctionRejected
         } else if task.is_some_and(|task| self.may_name(cid, task) && task.lun == request.lun) {
@@ -187,14 +121,12 @@ impl TargetSession {
         for connection in &mut self.connections {
             connection.closing = true;
         }
-        (self.fence, self.held_back) = (None, VecDeque::new());
-        self.management.clear();
-        self.early_management.clear();
-        self.abort_waits.retain(|wait| matches!(wait.then, Then::Notify(_)));
+        self.fences.clear();
+        self.aborts.lose_nexus();
         let mut wait = AbortWait::new(Then::AnswerNexusReset { to: Some((cid, itt)) });
         self.abort_each(self.tasks.iter().map(|(id, _)| id).collect(), &mut wait);
-        wait.tasks = self.leaving_of(None).collect();
-        wait.drains.clear();
+        wait.set_tasks(self.tasks.leaving_of(None));
+        wait.ignore_owed_data();
         self.wait_for(wait);
     }
 
@@ -221,17 +153,13 @@ impl TargetSession {
     /// Immediate requests that are not answered yet, including those whose answer waits for a fence. The command window bounds
     /// the other requests.
     pub(super) fn immediate_management(&self) -> usize {
-        let answers = self.held_back.iter().filter(|held| matches!(held, HeldBack::Answer(a) if a.fenced));
-        self.management.iter().filter(|m| m.immediate).count() + self.early_management.len() + answers.count()
+        self.aborts.immediate_requests() + self.fences.fenced_answers()
     }
 
     /// Runs the immediate requests for which every earlier command has arrived.
     pub(super) fn run_early_management(&mut self) {
         let exp = self.window.exp_cmd_sn();
-        while let Some(position) =
-            self.early_management.iter().position(|(_, request)| request.cmd_sn.le(exp))
-        {
-            let (cid, request) = self.early_management.remove(position);
+        while let Some((cid, request)) = self.aborts.next_postponed(exp) {
             self.manage(cid, &request);
         }
     }
@@ -244,10 +172,9 @@ impl TargetSession {
     /// As [`Self::management_done`], with the Additional Response Information of RFC 7144 6.2.
     //= rfc7144 6.4 P2-04
     pub fn management_done_with(&mut self, id: ManagementId, response: TmfResponse, additional: [u8; 3]) {
-        let Some(position) = self.management.iter().position(|m| m.id == id) else { return };
-        let Management { cid, itt, function, .. } = self.management.swap_remove(position);
-        let answer = Answer { additional, ..Answer::new(cid, itt, response) };
-        match function.is_level_2() {
+        let Some(request) = self.aborts.managed(id) else { return };
+        let answer = Answer { additional, ..Answer::new(request.cid, request.itt, response) };
+        match request.function.is_level_2() {
             true => self.answer(answer),
             false => self.answer_behind_fence(answer),
         }
@@ -260,7 +187,7 @@ impl TargetSession {
             return self.answer(Answer::new(cid, request.itt, TmfResponse::FunctionRejected));
         }
         //= rfc7143 11.5.1 TMF-04
-        let id = self.by_itt.get(&referenced).copied();
+        let id = self.tasks.find(referenced);
         if id.and_then(|id| self.tasks.get(id)).is_some_and(|task| !self.may_name(cid, task)) {
             return self.answer(Answer::new(cid, request.itt, TmfResponse::FunctionRejected));
         }
@@ -268,7 +195,7 @@ impl TargetSession {
             let mut wait = AbortWait::new(Then::AnswerAbortTask { cid, itt: request.itt });
             self.abort(id, &mut wait);
             // A single task is known by its tag: late data is discarded, and nothing has to wait for it.
-            wait.drains.clear();
+            wait.ignore_owed_data();
             return self.wait_for(wait);
         }
         if self.retained.get(referenced).is_some_and(|outcome| outcome.orphan) {
@@ -291,8 +218,7 @@ impl TargetSession {
     /// Aborts the tasks in `scope`; [`Action::TasksGone`] with `token` follows when none of them is left.
     //= rfc7143 4.2.3.3 TMF-05 TMF-06
     pub fn abort_tasks(&mut self, scope: AbortScope, token: u64) {
-        let before =
-            scope.request.and_then(|id| self.management.iter().find(|m| m.id == id)).map(|m| m.cmd_sn);
+        let before = scope.request.and_then(|id| self.aborts.request(id)).map(|request| request.cmd_sn);
         let doomed: SmallVec<[TaskId; 16]> = self
             .tasks
             .iter()
@@ -307,15 +233,13 @@ impl TargetSession {
             false => self.abort_each(doomed, &mut wait),
         }
         if self.params.task_reporting == TaskReporting::FastAbort && !scope.task_aborted_status {
-            wait.drains.clear();
+            wait.ignore_owed_data();
         }
         for (cid, lun, stat_sn) in told {
-            for drain in self.drains.iter_mut().filter(|d| d.cid == cid && d.lun == lun) {
-                drain.told_to_stop = Some(stat_sn);
-            }
+            self.aborts.told_to_stop(cid, lun, stat_sn);
         }
         // Also the tasks that were aborted before and are not gone yet.
-        wait.tasks = self.leaving_of(scope.lun).collect();
+        wait.set_tasks(self.tasks.leaving_of(scope.lun));
         self.wait_for(wait);
     }
 
@@ -328,7 +252,7 @@ impl TargetSession {
         if self.params.task_reporting != TaskReporting::FastAbort || scope.task_aborted_status {
             return told;
         }
-        let issuer = scope.request.and_then(|id| self.management.iter().find(|m| m.id == id)).map(|m| m.cid);
+        let issuer = scope.request.and_then(|id| self.aborts.request(id)).map(|request| request.cid);
         for id in doomed {
             let Some(task) = self.tasks.get(*id) else { continue };
             let (lun, Some(cid)) = (task.lun, task.home()) else { continue };
@@ -346,32 +270,20 @@ impl TargetSession {
     /// A NOP-Out with a LUN that requests no answer: the initiator has stopped sending data for the unit as it was told.
     //= rfc7143 4.2.3.4 FAB-02
     pub(super) fn stop_acknowledged(&mut self, cid: Cid, lun: Lun, exp_stat_sn: StatSn) {
-        let ends = |d: &Drain| {
-            d.cid == cid && d.lun == lun && d.told_to_stop.is_some_and(|told| exp_stat_sn.gt(told))
+        let ends = |drain: &Drain| {
+            drain.cid == cid
+                && drain.lun == lun
+                && drain.told_to_stop.is_some_and(|told| exp_stat_sn.gt(told))
         };
-        let ended: SmallVec<[Itt; 4]> = self.drains.iter().filter(|d| ends(d)).map(|d| d.itt).collect();
-        self.drains.retain(|d| !ends(d));
-        for itt in ended {
-            self.drained(itt);
-        }
-    }
-
-    /// Abandoned tasks of one logical unit, or of all.
-    pub(super) fn leaving_of(&self, lun: Option<Lun>) -> impl Iterator<Item = TaskId> {
-        self.leaving
-            .iter()
-            .filter(move |(_, of)| lun.is_none_or(|lun| lun.to_index() == of.to_index()))
-            .map(|(id, _)| *id)
+        self.end_drains(ends);
     }
 
     /// The device server has released a task that was abandoned.
     pub fn task_gone(&mut self, id: TaskId) {
-        if self.leaving.remove(&id).is_none() {
+        if !self.tasks.release(id) {
             return;
         }
-        for wait in &mut self.abort_waits {
-            wait.tasks.retain(|task| *task != id);
-        }
+        self.aborts.task_gone(id);
         self.settle_waits();
         self.end_if_settled(id);
         self.announce_window();
@@ -386,16 +298,9 @@ impl TargetSession {
 
     /// Removes several tasks, as [`Self::abort`] does: budget that one of them releases is not given to another.
     pub(super) fn abort_each(&mut self, doomed: SmallVec<[TaskId; 16]>, wait: &mut AbortWait) {
-        self.budget_queue.retain(|waiting| !doomed.contains(waiting));
+        self.writes.withdraw(&doomed);
         for id in doomed {
             self.abort(id, wait);
-        }
-    }
-
-    /// Notes that a command of `lun` died with its connection.
-    pub(super) fn note_cleared(&mut self, lun: Lun) {
-        if !self.cleared_luns.contains(&lun) {
-            self.cleared_luns.push(lun);
         }
     }
 
@@ -406,29 +311,21 @@ impl TargetSession {
         let sequences = std::mem::take(&mut task.sequences);
         self.remove_task(id);
         if !sequences.is_empty() {
-            self.drains.retain(|d| d.itt != itt);
-            if self.drains.len() >= MAX_DRAINS {
-                let oldest = self.drains.remove(0).itt;
+            if let Some(oldest) = self.aborts.make_room_for_drain(itt) {
                 self.drained(oldest);
             }
-            self.drains.push(Drain {
-                cid,
-                itt,
-                lun,
-                sequences,
-                told_to_stop: None,
-                deadline: self.now + DRAIN_LIMIT,
-            });
-            wait.drains.push(itt);
+            let deadline = self.now + DRAIN_LIMIT;
+            self.aborts.drain(Drain { cid, itt, lun, sequences, told_to_stop: None, deadline });
+            wait.add_owed_data(itt);
         }
         match state {
             State::Held => self.withdraw_held(id),
-            State::Released if self.leaving.contains_key(&id) => wait.tasks.push(id),
+            State::Released if self.tasks.is_leaving(id) => wait.add_task(id),
             State::Released => {}
             _ => {
-                self.leaving.insert(id, lun);
-                self.actions.push_back(Action::Abandon { task: id });
-                wait.tasks.push(id);
+                self.tasks.abandon(id, lun);
+                self.act(Action::Abandon { task: id });
+                wait.add_task(id);
             }
         }
     }
@@ -443,8 +340,8 @@ impl TargetSession {
             self.withdraw_held(id);
         } else {
             self.abandon_execution(id);
-            if self.leaving.contains_key(&id) {
-                wait.tasks.push(id);
+            if self.tasks.is_leaving(id) {
+                wait.add_task(id);
             }
         }
         self.end_if_settled(id);
@@ -466,53 +363,20 @@ impl TargetSession {
         let (doomed, luns): (SmallVec<[TaskId; 16]>, SmallVec<[Lun; 16]>) = doomed.unzip();
         luns.into_iter().for_each(|lun| self.note_cleared(lun));
         self.abort_each(doomed, &mut AbortWait::nobody());
-        self.held_back
-            .retain(|held| !matches!(held, HeldBack::Command(outcome) if outcome.home() == Some(cid)));
+        self.fences.retain_commands(|outcome| outcome.home() != Some(cid));
         self.drop_drains_of(cid);
     }
 
     /// Data still owed on a connection will not arrive any more.
     pub(super) fn drop_drains_of(&mut self, cid: Cid) {
-        let owed: SmallVec<[Itt; 4]> = self.drains.iter().filter(|d| d.cid == cid).map(|d| d.itt).collect();
-        self.drains.retain(|d| d.cid != cid);
-        for itt in owed {
-            self.drained(itt);
-        }
+        self.end_drains(|drain| drain.cid == cid);
     }
 
-    /// Forgets the task management requests and the pending answers of a connection that is gone. Logouts and nexus resets that
-    /// it started still complete, without an answer: a connection that is being logged out neither receives nor sends anything,
-    /// and nothing else would ever close it.
-    //= rfc7143 11.14 LGO-01 MCS-04
-    pub(super) fn forget_management_of(&mut self, cid: Cid, mut forgotten: impl FnMut(Itt)) {
-        self.management.retain(|m| {
-            let keeps = m.cid != cid;
-            if !keeps {
-                forgotten(m.itt);
-            }
-            keeps
-        });
-        self.early_management.retain(|(c, request)| {
-            if *c == cid {
-                forgotten(request.itt);
-            }
-            *c != cid
-        });
-        self.abort_waits.retain_mut(|wait| match &mut wait.then {
-            Then::Notify(_) => true,
-            Then::AnswerAbortTask { cid: c, itt } => {
-                if *c == cid {
-                    forgotten(*itt);
-                }
-                *c != cid
-            }
-            Then::AnswerLogout { to, .. } | Then::AnswerNexusReset { to } => {
-                if let Some((_, itt)) = to.take_if(|(c, _)| *c == cid) {
-                    forgotten(itt);
-                }
-                true
-            }
-        });
+    /// The data that `ends` selects is no longer awaited.
+    pub(super) fn end_drains(&mut self, ends: impl Fn(&Drain) -> bool) {
+        for itt in self.aborts.end_drains(ends) {
+            self.drained(itt);
+        }
     }
 
     /// Whether `itt` is that of a task management request or a logout.
@@ -522,56 +386,32 @@ impl TargetSession {
             Queued::Logout(_, request) => request.itt == itt,
             _ => false,
         };
-        let answers = |wait: &AbortWait| match wait.then {
-            Then::Notify(_) => false,
-            Then::AnswerAbortTask { itt: of, .. } => of == itt,
-            Then::AnswerLogout { to, .. } | Then::AnswerNexusReset { to } => {
-                to.is_some_and(|(_, of)| of == itt)
-            }
-        };
-        self.management.iter().any(|m| m.itt == itt)
-            || self.early_management.iter().any(|(_, early)| early.itt == itt)
-            || self.window.held().any(waits)
-            || self.abort_waits.iter().any(answers)
+        self.aborts.has_request(itt) || self.window.held().any(waits) || self.aborts.answers(itt)
     }
 
     /// The data that an initiator owed for a task that is gone has arrived, or is no longer awaited.
     pub(super) fn drained(&mut self, itt: Itt) {
-        for wait in &mut self.abort_waits {
-            wait.drains.retain(|tag| *tag != itt);
-        }
+        self.aborts.drained(itt);
         self.settle_waits();
     }
 
     /// Stops waiting for overdue data of tasks that are gone.
     pub(super) fn expire_drains(&mut self) {
         let now = self.now;
-        let late: SmallVec<[Itt; 4]> =
-            self.drains.iter().filter(|d| d.deadline <= now).map(|d| d.itt).collect();
-        self.drains.retain(|d| d.deadline > now);
-        for itt in late {
-            self.drained(itt);
-        }
+        self.end_drains(|drain| drain.deadline <= now);
     }
 
     pub(super) fn wait_for(&mut self, wait: AbortWait) {
-        self.abort_waits.push(wait);
+        self.aborts.wait(wait);
         self.settle_waits();
     }
 
     /// Completes the waits that are ready. All of them are taken out first: completing one may close connections that another is
     /// to close too.
     fn settle_waits(&mut self) {
-        let is_ready = |wait: &AbortWait| wait.tasks.is_empty() && wait.drains.is_empty();
-        if !self.abort_waits.iter().any(is_ready) {
-            return;
-        }
-        let (ready, waiting): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.abort_waits).into_iter().partition(is_ready);
-        self.abort_waits = waiting;
-        for wait in ready {
-            match wait.then {
-                Then::Notify(token) => self.actions.push_back(Action::TasksGone { token }),
+        for then in self.aborts.take_ready() {
+            match then {
+                Then::Notify(token) => self.act(Action::TasksGone { token }),
                 Then::AnswerAbortTask { cid, itt } => {
                     self.answer(Answer::new(cid, itt, TmfResponse::FunctionComplete))
                 }

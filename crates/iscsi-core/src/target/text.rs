@@ -82,14 +82,14 @@ impl TargetSession {
     fn fresh_negotiator(&self, cid: Cid) -> Negotiator {
         let params = self.connection_params(cid).cloned().unwrap_or_default();
         let mut negotiator = Negotiator::new(Role::Target, self.config.bounds.clone(), params);
-        if self.names.discovery {
+        if self.is_discovery() {
             negotiator.set_discovery();
         }
         negotiator
     }
 
     fn take_text(&mut self, cid: Cid, request: &TextRequest, data: &[u8]) -> Result<(), ProtocolViolation> {
-        let discovery = self.names.discovery;
+        let discovery = self.is_discovery();
         let Some(exchange) = self.connection(cid).and_then(|c| c.text.as_mut()) else { return Ok(()) };
         if request.continue_bit && request.final_bit {
             return Err(ProtocolViolation::new("RFC 7143 6.2", "a text request has both C and F set"));
@@ -153,7 +153,7 @@ impl TargetSession {
         }
         exchange.sending.extend(&answers.finish());
         match selector {
-            Some(selector) => self.actions.push_back(Action::SendTargets { cid, selector }),
+            Some(selector) => self.act(Action::SendTargets { cid, selector }),
             None => self.send_text(cid),
         }
         Ok(())

@@ -4,11 +4,11 @@
 use iscsi_wire::{Cid, Itt, Lun, TaskManagementRequest, TmfResponse};
 use smallvec::SmallVec;
 
-use super::super::fence::{Answer, HeldBack};
+use super::super::aborts::AbortWait;
+use super::super::fence::Answer;
 use super::super::sense::{CHECK_CONDITION, Condition};
 use super::super::session::{Queued, TargetSession};
 use super::super::task::{Task, TaskId};
-use super::super::task_management::AbortWait;
 use super::retained::Outcome;
 use crate::limits::MAX_REMEMBERED_REQUESTS;
 use crate::params;
@@ -38,7 +38,7 @@ impl TargetSession {
                 Queued::Command(_) | Queued::NopOut(..) => {}
             }
         }
-        self.forget_management_of(cid, &mut note);
+        self.aborts.forget_requests_of(cid, &mut note);
         if let Some(text) = self.connection(cid).and_then(|c| c.text.as_ref()) {
             note(text.itt());
         }
@@ -64,7 +64,7 @@ impl TargetSession {
                 task.repair().holes.extend(owed);
             }
         }
-        self.budget_queue.retain(|waiting| !concerned.contains(waiting));
+        self.writes.withdraw(&concerned);
         let mut nobody = AbortWait::nobody();
         for id in concerned {
             let Some(task) = self.tasks.get_mut(id) else { continue };
@@ -79,15 +79,10 @@ impl TargetSession {
             }
             self.release_budget(bytes);
         }
-        let mut waiting = std::mem::take(&mut self.held_back);
-        waiting.retain_mut(|held| match held {
-            HeldBack::Command(outcome) if outcome.cid == cid => {
-                outcome.orphan = true;
-                !outcome.immediate
-            }
-            _ => true,
+        self.fences.retain_commands(|outcome| {
+            outcome.orphan |= outcome.cid == cid;
+            outcome.cid != cid || !outcome.immediate
         });
-        self.held_back = waiting;
         self.drop_drains_of(cid);
         self.ask_again_for_data_on(cid);
         self.look_for_due_data();
@@ -131,12 +126,12 @@ impl TargetSession {
         let doomed = self.tasks.iter().filter(|(_, task)| of_it(task)).map(|(id, task)| (id, task.lun));
         let (doomed, mut luns): (SmallVec<[TaskId; 16]>, SmallVec<[Lun; 16]>) = doomed.unzip();
         // Including those whose response waits for a fence.
-        self.held_back.retain(|held| match held {
-            HeldBack::Command(outcome) if outcome.orphan && outcome.cid == cid => {
+        self.fences.retain_commands(|outcome| {
+            let dies = outcome.orphan && outcome.cid == cid;
+            if dies {
                 luns.push(outcome.lun);
-                false
             }
-            _ => true,
+            !dies
         });
         self.recovery_counts.tasks_expired += luns.len() as u64;
         luns.into_iter().for_each(|lun| self.note_cleared(lun));
@@ -163,16 +158,11 @@ impl TargetSession {
             return;
         }
         self.recovery_counts.tasks_reassigned += 1;
-        if let Some(&id) = self.by_itt.get(&referenced) {
+        if let Some(id) = self.tasks.find(referenced) {
             return self.resume(cid, id, request.exp_data_sn.0);
         }
         let exp_data_sn = request.exp_data_sn.0;
-        if let Some(position) = self
-            .held_back
-            .iter()
-            .position(|held| matches!(held, HeldBack::Command(outcome) if outcome.itt == referenced))
-            && let HeldBack::Command(outcome) = &mut self.held_back[position]
-        {
+        if let Some(outcome) = self.fences.command_mut(referenced) {
             (outcome.cid, outcome.orphan) = (cid, false);
             return;
         }
@@ -191,11 +181,8 @@ impl TargetSession {
         if is_request || !request.immediate {
             return TmfResponse::FunctionRejected;
         }
-        let task = self.by_itt.get(&referenced).and_then(|id| self.tasks.get(*id));
-        let held = self.held_back.iter().find_map(|held| match held {
-            HeldBack::Command(outcome) if outcome.itt == referenced => Some((outcome.cid, outcome.orphan)),
-            _ => None,
-        });
+        let task = self.tasks.tagged(referenced);
+        let held = self.fences.command(referenced).map(|outcome| (outcome.cid, outcome.orphan));
         let ended = self.retained.get(referenced).map(|outcome| (outcome.cid, outcome.orphan));
         let Some((of, orphan)) = task.map(|task| (task.cid, task.orphan)).or(held).or(ended) else {
             return TmfResponse::TaskDoesNotExist;

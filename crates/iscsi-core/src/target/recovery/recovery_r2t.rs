@@ -122,7 +122,7 @@ impl TargetSession {
     /// called all the time.
     pub(in super::super) fn expect_data(&mut self) {
         if self.params.level().recovers_pdus() {
-            self.data_due.get_or_insert(self.now + DATA_LIMIT);
+            self.writes.expect(self.now + DATA_LIMIT);
         }
     }
 
@@ -134,14 +134,14 @@ impl TargetSession {
 
     /// Sets the time at which data first becomes overdue.
     pub(in super::super) fn look_for_due_data(&mut self) {
-        self.data_due = self.due_data().map(|(_, at)| at).min();
+        self.writes.set_due(self.due_data().map(|(_, at)| at).min());
     }
 
     /// Requests overdue data again.
     //= rfc7143 7.1.4.1 ERL-04
     pub(in super::super) fn expire_data(&mut self) {
         let now = self.now;
-        if self.data_due.is_none_or(|at| at > now) {
+        if self.writes.due().is_none_or(|at| at > now) {
             return;
         }
         let late: SmallVec<[TaskId; 4]> =

@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use iscsi_wire::{Cid, Itt, Lun, Opcode, StatSn, Ttt};
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use super::super::actions::Payload;
 use super::super::connection::Connection;
@@ -135,13 +136,18 @@ impl Outcome {
 pub(in super::super) struct Retained {
     by_itt: FxHashMap<Itt, Outcome>,
     /// Data-In that is kept, bytes.
-    pub bytes: u64,
+    bytes: u64,
     next_serial: u64,
 }
 
 impl Retained {
     pub fn len(&self) -> usize {
         self.by_itt.len()
+    }
+
+    /// Data-In that is kept, bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     pub fn get(&self, itt: Itt) -> Option<&Outcome> {
@@ -209,6 +215,14 @@ impl Retained {
         self.by_itt.clear();
         self.bytes = 0;
     }
+
+    /// Checks what holds after every event, where debug assertions are on.
+    pub fn check(&self, bytes_max: u64) {
+        let bytes: u64 = self.iter().map(Outcome::kept_bytes).sum();
+        debug_assert_eq!(bytes, self.bytes, "bytes of Data-In that are kept");
+        debug_assert!(bytes <= bytes_max, "Data-In that is kept is bounded");
+        debug_assert!(self.len() <= MAX_RETAINED_COMMANDS, "completed commands are bounded");
+    }
 }
 
 impl TargetSession {
@@ -269,16 +283,15 @@ impl TargetSession {
 
     /// Drops the completed commands of a lost connection, and notes their logical units.
     pub(in super::super) fn release_orphans(&mut self, cid: Cid) {
-        let (cleared, counts) = (&mut self.cleared_luns, &mut self.recovery_counts);
+        let mut cleared: SmallVec<[Lun; 16]> = SmallVec::new();
         self.retained.retain(|outcome| {
             let dies = outcome.orphan && outcome.cid == cid;
             if dies {
-                counts.tasks_expired += 1;
-                if !cleared.contains(&outcome.lun) {
-                    cleared.push(outcome.lun);
-                }
+                cleared.push(outcome.lun);
             }
             !dies
         });
+        self.recovery_counts.tasks_expired += cleared.len() as u64;
+        cleared.into_iter().for_each(|lun| self.note_cleared(lun));
     }
 }

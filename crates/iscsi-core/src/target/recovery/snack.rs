@@ -160,7 +160,7 @@ impl TargetSession {
         if !well_formed || request.itt.is_reserved() {
             return Err(Refused::with(RejectReason::InvalidPduField));
         }
-        if let Some(&id) = self.by_itt.get(&request.itt) {
+        if let Some(id) = self.tasks.find(request.itt) {
             return self.replay_for_running(cid, id, request);
         }
         // A command that is not known has completed, and its status is acknowledged: nothing more is owed for it.
@@ -262,7 +262,7 @@ impl TargetSession {
     /// A SNACK was refused by policy: the command can no longer succeed.
     //= rfc7143 7.8 SNK-06
     fn end_refused(&mut self, cid: Cid, itt: Itt) {
-        let Some(&id) = self.by_itt.get(&itt) else { return };
+        let Some(id) = self.tasks.find(itt) else { return };
         let Some(task) = self.tasks.get_mut(id).filter(|task| task.home() == Some(cid)) else { return };
         super::super::data_out::condemn(task, Condition::SnackRejected);
         self.after_data(id);
