@@ -13,6 +13,8 @@ pub(super) struct CommandWindow {
     max_cmd_sn: CmdSn,
     /// Since when the first unacknowledged command has been waiting.
     since: Time,
+    /// How often that command was sent again.
+    retries: u8,
 }
 
 impl CommandWindow {
@@ -23,6 +25,7 @@ impl CommandWindow {
             exp_cmd_sn: cmd_sn,
             max_cmd_sn: CmdSn(cmd_sn.0.wrapping_sub(1)),
             since: Time::ZERO,
+            retries: 0,
         };
         window.update(cmd_sn, max_cmd_sn, Time::ZERO);
         window
@@ -54,6 +57,12 @@ impl CommandWindow {
         Some(cmd_sn)
     }
 
+    /// Checks what holds after every event, where debug assertions are on.
+    pub(super) fn check(&self) {
+        debug_assert!(self.exp_cmd_sn.le(self.next), "the target has not received what was not sent");
+        debug_assert!(self.next.le(self.max_cmd_sn.next()), "no command was sent outside of the window");
+    }
+
     /// Whether the target has received the command numbered `cmd_sn`.
     pub(super) fn is_acknowledged(&self, cmd_sn: CmdSn) -> bool {
         cmd_sn.lt(self.exp_cmd_sn)
@@ -74,6 +83,16 @@ impl CommandWindow {
         self.since = now;
     }
 
+    /// How often the first unacknowledged command was sent again.
+    pub(super) fn retries(&self) -> u8 {
+        self.retries
+    }
+
+    /// The first unacknowledged command is sent again.
+    pub(super) fn count_retry(&mut self) {
+        self.retries += 1;
+    }
+
     /// Takes ExpCmdSN and MaxCmdSN of a received PDU. A pair that contradicts itself is ignored, and an older one takes nothing
     /// back.
     //= rfc7143 4.2.2.1 NUM-05
@@ -83,7 +102,7 @@ impl CommandWindow {
         }
         if exp_cmd_sn.gt(self.exp_cmd_sn) && exp_cmd_sn.le(self.next) {
             self.exp_cmd_sn = exp_cmd_sn;
-            self.since = now;
+            (self.since, self.retries) = (now, 0);
         }
         if max_cmd_sn.gt(self.max_cmd_sn) {
             self.max_cmd_sn = max_cmd_sn;

@@ -6,13 +6,13 @@
 
 use std::time::Duration;
 
-use iscsi_wire::{Cid, Itt, LogoutReason, LogoutRequest, LogoutResponse, LogoutResponseCode, StatSn, Tsih};
+use iscsi_wire::{Cid, Itt, LogoutReason, LogoutRequest, LogoutResponse, LogoutResponseCode, StatSn};
 
 use super::actions::{Action, CloseReason, violation};
 use super::ledger::StatusLedger;
 use super::login::{Join, LoggedIn};
 use super::recovery::Asking;
-use super::session::{InitiatorSession, Phase, told_seconds};
+use super::session::{InitiatorSession, told_seconds};
 use super::task::{Held, LogoutOf};
 use super::text::TextExchange;
 use crate::limits::MAX_INITIATOR_CONNECTIONS;
@@ -50,6 +50,8 @@ pub(super) struct Failure {
     logout: Option<(Itt, Time)>,
     /// The target does not keep its tasks: they are dead.
     kills: bool,
+    /// The caller is connecting it again because no other connection is left.
+    connecting: bool,
 }
 
 impl ConnectionState {
@@ -145,7 +147,7 @@ impl InitiatorSession {
     /// Parameters for the login of a further connection, or of one that comes back.
     //= rfc7143 6.3.1 MCS-01
     pub fn joining(&self) -> Join {
-        Join { tsih: self.tsih, cmd_sn: self.window.current(), params: self.params.clone() }
+        Join { tsih: self.tsih(), cmd_sn: self.window.current(), params: self.params.clone() }
     }
 
     /// Adds a connection whose login, made with [`InitiatorSession::joining`], has completed. One with the CID of a failed
@@ -157,13 +159,13 @@ impl InitiatorSession {
     //= rfc7143 4.4.3 MCS-01
     pub fn join(&mut self, now: Time, login: &LoggedIn) -> Result<(), JoinError> {
         self.now = now;
-        if self.phase != Phase::Active {
+        if !self.is_active() {
             return Err(JoinError::Over);
         }
-        if login.tsih != self.tsih {
+        if login.tsih != self.tsih() {
             return Err(JoinError::OtherSession(login.tsih.0));
         }
-        if let (Some(theirs), Some(ours)) = (login.portal_group_tag, self.portal_group_tag)
+        if let (Some(theirs), Some(ours)) = (login.portal_group_tag, self.portal_group_tag())
             && theirs != ours
         {
             return Err(JoinError::OtherPortalGroup(theirs, ours));
@@ -184,7 +186,7 @@ impl InitiatorSession {
             None => {}
         }
         // Whichever connection joined: it can log the failed ones out, so they need not come back for that.
-        self.reconnecting = None;
+        self.connecting_is_over();
         self.window.update(login.exp_cmd_sn, login.max_cmd_sn, now);
         self.connections.push(Connection::new(login, now));
         self.recover_connections();
@@ -214,11 +216,11 @@ impl InitiatorSession {
         told: Option<(Duration, Duration)>,
     ) {
         let stands = |connection: &&mut Connection| connection.state.stands();
-        if self.phase == Phase::Closed || self.connection(cid).filter(stands).is_none() {
+        if self.is_closed() || self.connection(cid).filter(stands).is_none() {
             return;
         }
         let (wait, retain) = told.unwrap_or_else(|| (self.time2wait(), self.time2retain()));
-        if matches!(self.phase, Phase::LogoutSent(..)) {
+        if self.is_logging_out() {
             return self.close(self.logout_reason(), wait);
         }
         if self.resets_nexus() {
@@ -232,12 +234,18 @@ impl InitiatorSession {
             return self.close(reason, wait);
         }
         self.counters.connections_lost += 1;
-        self.actions.push_back(Action::CloseConnection { cid, reason });
+        self.act(Action::CloseConnection { cid, reason });
         let retained_until = self.now + wait + retain;
         let kills = !self.params.level().recovers_connections();
         // Must come before its exchanges are forgotten: those that are restarted at once must not be sent on it.
         if let Some(connection) = self.connection(cid) {
-            connection.state = ConnectionState::Failed(Failure { wait, retained_until, logout: None, kills });
+            connection.state = ConnectionState::Failed(Failure {
+                wait,
+                retained_until,
+                logout: None,
+                kills,
+                connecting: false,
+            });
             (connection.commands, connection.outstanding_bytes, connection.earned_bytes) = (0, 0, 0);
         }
         self.forget_exchanges(cid);
@@ -290,22 +298,22 @@ impl InitiatorSession {
     /// Makes the target clean up every failed connection.
     //= rfc7143 11.14 ERL-05 LGO-01
     pub(super) fn recover_connections(&mut self) {
-        if self.phase != Phase::Active {
+        if !self.is_active() {
             return;
         }
         let waiting: Vec<(Cid, Failure)> = self.failures().filter(|(_, f)| f.logout.is_none()).collect();
         let Some(&(last, failure)) = waiting.last() else { return };
         let Some(via) = self.any_connection() else {
             // One at a time: the first that is back logs out those that stay away.
-            if self.reconnecting.is_none() {
-                self.reconnecting = Some(last);
-                self.actions.push_back(Action::Connect { cid: last, wait: failure.wait });
+            if waiting.iter().all(|(_, failure)| !failure.connecting) {
+                self.set_connecting(last);
+                self.act(Action::Connect { cid: last, wait: failure.wait });
             }
             return;
         };
         for (cid, failure) in waiting {
             // It is being logged in again, which implies a logout.
-            if self.reconnecting == Some(cid) {
+            if failure.connecting {
                 continue;
             }
             let reason = match failure.kills {
@@ -321,6 +329,22 @@ impl InitiatorSession {
                 failure.logout = Some((itt, until));
             }
             self.send_logout_request(via, itt, reason, cid);
+        }
+    }
+
+    /// The caller is to connect `cid` again.
+    fn set_connecting(&mut self, cid: Cid) {
+        if let Some(Connection { state: ConnectionState::Failed(failure), .. }) = self.connection(cid) {
+            failure.connecting = true;
+        }
+    }
+
+    /// A connection has joined.
+    fn connecting_is_over(&mut self) {
+        for connection in &mut self.connections {
+            if let ConnectionState::Failed(failure) = &mut connection.state {
+                failure.connecting = false;
+            }
         }
     }
 
@@ -403,11 +427,11 @@ impl InitiatorSession {
         match of {
             LogoutOf::Session => self.close(self.logout_reason(), wait),
             LogoutOf::Connection(gone) => {
-                self.actions.push_back(Action::CloseConnection { cid: gone, reason: CloseReason::LoggedOut });
+                self.act(Action::CloseConnection { cid: gone, reason: CloseReason::LoggedOut });
                 self.orphan_commands(gone);
                 self.connections.retain(|connection| connection.cid != gone);
                 self.let_go(gone, Duration::ZERO, true);
-                self.actions.push_back(Action::Connect { cid: gone, wait });
+                self.act(Action::Connect { cid: gone, wait });
             }
             LogoutOf::Failed { cid: gone, .. } => self.failed_logged_out(gone, pdu.response, wait)?,
         }
@@ -428,7 +452,7 @@ impl InitiatorSession {
                 let kills = failure.kills;
                 self.connections.retain(|connection| connection.cid != cid);
                 self.let_go(cid, wait, kills);
-                self.actions.push_back(Action::Connect { cid, wait });
+                self.act(Action::Connect { cid, wait });
             }
             // The target cannot keep the tasks: closes the connection instead.
             LogoutResponseCode::RecoveryNotSupported if !failure.kills => {
@@ -450,13 +474,13 @@ impl InitiatorSession {
                 Held::Ping(ping) => {
                     if let Some(user) = ping.user {
                         let round_trip = self.now.saturating_sub(ping.sent_at);
-                        self.actions.push_back(Action::Pong { user, intact: false, round_trip });
+                        self.act(Action::Pong { user, intact: false, round_trip });
                     }
                 }
                 Held::Text { .. } => {
                     let text = self.connection(cid).and_then(|connection| connection.text.take());
                     if text.is_some_and(|text| text.wants_targets()) {
-                        self.actions.push_back(Action::TextRefused(None));
+                        self.act(Action::TextRefused(None));
                     }
                 }
                 Held::Logout(LogoutOf::Failed { cid: gone, .. }) => {
@@ -551,10 +575,5 @@ impl InitiatorSession {
             connection.statuses.settle(stat_sn);
         }
         Ok(fresh)
-    }
-
-    /// TSIH of the session.
-    pub fn tsih(&self) -> Tsih {
-        self.tsih
     }
 }

@@ -107,7 +107,7 @@ impl InitiatorSession {
             //= rfc7143 7.8 DIG-12 DIG-11
             task.verdict = Some(Box::new(Ending::DataDigest));
         } else if !rx.data.is_empty() && task.verdict.is_none() {
-            self.actions.push_back(Action::DataIn { user, offset: pdu.buffer_offset, data: rx.data });
+            self.act(Action::DataIn { user, offset: pdu.buffer_offset, data: rx.data });
         }
         //= rfc7143 11.16.2 SNK-03
         if pdu.acknowledge && self.recovers() {

@@ -6,7 +6,7 @@ use iscsi_wire::{
     write_bidi_read_length, write_extended_cdb,
 };
 
-use super::actions::{Action, CloseReason, violation};
+use super::actions::{CloseReason, violation};
 use super::command::Command;
 use super::data_in::check_allegiance;
 use super::read_order::enter_r2t;
@@ -173,7 +173,6 @@ impl InitiatorSession {
     fn send_data_out(&mut self, cid: Cid, itt: Itt, lun: Lun, ttt: Ttt, offset: u32, length: u32) {
         let exp_stat_sn = self.exp_stat_sn(cid);
         let max_data = self.max_send(cid);
-        let Some(task) = self.tasks.command(itt) else { return };
         let (mut at, end, mut data_sn) = (offset, offset + length, DataSn(0));
         let mut drawn = match self.params.data_order().pdus {
             true => None,
@@ -188,8 +187,9 @@ impl InitiatorSession {
             left -= n;
             let header =
                 DataOut { final_bit: left == 0, lun, itt, ttt, exp_stat_sn, data_sn, buffer_offset: at };
+            let Some(task) = self.tasks.task(itt) else { return };
             let data = task.command.write.part(at as usize..(at + n) as usize);
-            self.actions.push_back(Action::Send { cid, pdu: TxPdu::with_data(header.to_bhs(), data) });
+            self.send_pdu(cid, TxPdu::with_data(header.to_bhs(), data));
             at += n;
             data_sn = data_sn.next();
         }

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::actions::{Action, CloseReason, Event, violation};
 use super::command::Ending;
 use super::connection::ConnectionState;
-use super::session::{InitiatorSession, Phase, told_seconds};
+use super::session::{InitiatorSession, told_seconds};
 use super::task::{Held, Management, Ping, Task};
 use crate::Time;
 use crate::limits::{MAX_PING_BYTES, MAX_SENSE_BYTES};
@@ -22,7 +22,7 @@ impl InitiatorSession {
     /// ping.
     pub fn ping(&mut self, now: Time, user: u64, data: Bytes) -> bool {
         self.now = now;
-        let cid = self.any_connection().filter(|_| self.phase == Phase::Active);
+        let cid = self.any_connection().filter(|_| self.is_active());
         cid.is_some_and(|cid| self.send_ping(cid, Some(user), data).is_some())
     }
 
@@ -86,7 +86,7 @@ impl InitiatorSession {
                 self.note_next_stat_sn(cid, pdu.stat_sn);
                 //= rfc7143 11.14 LGO-03
                 let leaving = self.connection(cid).is_none_or(|connection| !connection.state.serves());
-                if !leaving && !matches!(self.phase, Phase::LogoutSent(_)) {
+                if !leaving && !self.is_logging_out() {
                     self.send_nop_out(cid, Itt::RESERVED, pdu.ttt, pdu.lun, Bytes::new());
                 }
                 Ok(())
@@ -119,19 +119,18 @@ impl InitiatorSession {
                     return Err(violation("RFC 7143 11.9.4", "a SCSI asynchronous event without sense data"));
                 }
                 let sense = Bytes::copy_from_slice(&rx.data[2..2 + length.min(MAX_SENSE_BYTES)]);
-                self.actions.push_back(Action::Event(Event::Scsi { lun: pdu.lun, sense }));
+                self.act(Action::Event(Event::Scsi { lun: pdu.lun, sense }));
             }
             //= rfc7143 11.9.1 ASY-01
             AsyncEvent::LogoutRequest => {
-                self.actions.push_back(Action::Event(Event::LogoutRequested(within)));
+                self.act(Action::Event(Event::LogoutRequested(within)));
                 // Half of the time is left for the commands under way.
                 let until = self.now + within / 2;
                 // In asymmetric use the target may have chosen this connection for any command.
                 let others = !self.is_asymmetric()
                     && self.connections.iter().any(|c| c.cid != cid && c.state == ConnectionState::Up);
-                if !others && self.phase == Phase::Active {
-                    self.asked_by_target = true;
-                    self.phase = Phase::Draining(until);
+                if !others && self.is_active() {
+                    self.drain_until(until);
                 } else if let Some(connection) = self.connection(cid)
                     && connection.state == ConnectionState::Up
                 {
@@ -150,7 +149,7 @@ impl InitiatorSession {
             AsyncEvent::TaskTermination if self.params.task_reporting == TaskReporting::FastAbort => {
                 self.tasks_terminated(cid, pdu.lun)
             }
-            event => self.actions.push_back(Action::Event(Event::Ignored(event))),
+            event => self.act(Action::Event(Event::Ignored(event))),
         }
         Ok(())
     }
@@ -159,7 +158,7 @@ impl InitiatorSession {
     /// this. They end with the function that we requested, or here if the request was not ours.
     //= rfc7143 4.2.3.4 FAB-01
     fn tasks_terminated(&mut self, cid: Cid, lun: Lun) {
-        self.actions.push_back(Action::Event(Event::TasksTerminated(lun)));
+        self.act(Action::Event(Event::TasksTerminated(lun)));
         self.send_nop_out(cid, Itt::RESERVED, Ttt::RESERVED, lun, Bytes::new());
         // A command that the target has not received is not one of its active tasks: it still gets its turn, and its number must
         // arrive.

@@ -6,14 +6,19 @@
 //! `reject` with rejected PDUs, `messages` with pings and events, `text` with discovery, `connection` with joining, leaving and
 //! failing, `ledger` with statuses, `scheduler` with spreading commands over connections, `recovery` with error recovery levels 1
 //! and 2.
+//!
+//! What belongs together is a machine with private state, which its own file alone changes: `CommandWindow`, `CommandFlow`, `Turns`,
+//! `Managing`, `Missing`, `Settlement`. What concerns several of them is done by the session.
 
 mod actions;
 pub mod address;
 pub mod command;
+mod command_flow;
 mod command_window;
 mod connection;
 mod data_in;
 mod data_out;
+mod invariants;
 mod ledger;
 pub mod login;
 mod login_failure;

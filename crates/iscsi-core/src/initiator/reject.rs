@@ -37,7 +37,7 @@ impl InitiatorSession {
                     task.resends += 1;
                     task.start_over();
                     task.probe_at = probe_at;
-                    self.with_holes.retain(|other| *other != itt);
+                    self.missing.forget(itt);
                     self.expect_by(probe_at);
                     self.send_command(itt, cmd_sn);
                 } else {
@@ -99,11 +99,7 @@ impl InitiatorSession {
         if let Some(user) = ping.user {
             let expected = ping.data.len().min(max_recv);
             let intact = answer.is_some_and(|rx| rx.data_digest_ok && rx.data[..] == ping.data[..expected]);
-            self.actions.push_back(Action::Pong {
-                user,
-                intact,
-                round_trip: self.now.saturating_sub(ping.sent_at),
-            });
+            self.act(Action::Pong { user, intact, round_trip: self.now.saturating_sub(ping.sent_at) });
         }
     }
 }

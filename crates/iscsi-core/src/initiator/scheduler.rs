@@ -40,6 +40,31 @@ pub const FILL_ALL_BYTES: u64 = 2 * 1024 * 1024;
 /// Weight of a command in addition to its data, bytes, so that commands without data are spread too.
 pub(super) const COMMAND_WEIGHT_BYTES: u64 = 512;
 
+/// Whose turn it is, among the connections of a session.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Turns {
+    /// Index of the connection whose turn is next.
+    next: usize,
+}
+
+impl Turns {
+    /// The indices of `n` connections, beginning with the one whose turn is next.
+    fn order(self, n: usize) -> impl Iterator<Item = usize> {
+        let first = self.next.checked_rem(n).unwrap_or(0);
+        (0..n).map(move |k| (first + k) % n)
+    }
+
+    /// The connection used last, if there was one.
+    fn last(self) -> Option<usize> {
+        self.next.checked_sub(1)
+    }
+
+    /// The connection at `at` is used.
+    fn take(&mut self, at: usize) {
+        self.next = at + 1;
+    }
+}
+
 impl Connection {
     /// A command of `weight` bytes has completed on it. Only a loaded connection can earn more: promptness without load proves
     /// nothing.
@@ -77,18 +102,14 @@ impl InitiatorSession {
         let takes = |connection: &Connection| {
             connection.state == ConnectionState::Up && !(asymmetric && connection.carries_data())
         };
-        let n = self.connections.len();
-        let in_turn = || {
-            let first = self.next_in_turn.checked_rem(n).unwrap_or(0);
-            (0..n).map(move |k| (first + k) % n).filter(|at| takes(&self.connections[*at]))
-        };
+        let in_turn = || self.turns.order(self.connections.len()).filter(|at| takes(&self.connections[*at]));
         let least = || in_turn().min_by_key(|at| self.connections[*at].outstanding_bytes);
         let at = match self.config.scheduling {
             Scheduling::RoundRobin => in_turn().next(),
             Scheduling::LeastOutstandingBytes => least(),
             Scheduling::FillFirst => self.fullest_with_room(weight, takes).or_else(least),
         }?;
-        self.next_in_turn = at + 1;
+        self.turns.take(at);
         Some(self.connections[at].cid)
     }
 
@@ -104,9 +125,11 @@ impl InitiatorSession {
             takes(connection) && bytes <= full + connection.earned_bytes
         };
         // Usually the connection used last has all outstanding commands.
-        let last = self.next_in_turn.wrapping_sub(1);
-        let is_fullest = |connection: &Connection| connection.commands == self.sent && has_room(connection);
-        if self.connections.get(last).is_some_and(is_fullest) {
+        let is_fullest =
+            |connection: &Connection| connection.commands == self.commands.sent() && has_room(connection);
+        if let Some(last) = self.turns.last()
+            && self.connections.get(last).is_some_and(is_fullest)
+        {
             return Some(last);
         }
         let with_room = self.connections.iter().enumerate().filter(|(_, connection)| has_room(connection));

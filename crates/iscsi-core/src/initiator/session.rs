@@ -16,20 +16,22 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use iscsi_wire::{Bhs, Cid, CmdSn, DataIn, Itt, Lun, Opcode, Pdu, RejectReason, StatSn, Tsih};
+use iscsi_wire::{Bhs, Cid, DataIn, Itt, Lun, Opcode, Pdu, RejectReason, StatSn, Tsih};
 
 pub(super) use super::actions::violation;
 pub use super::actions::{Action, CloseReason, Event, ManagementAnswer, TargetRecord, Unfinished};
 use super::command::{Command, Completion, Ending};
+use super::command_flow::CommandFlow;
 use super::command_window::CommandWindow;
 pub use super::connection::JoinError;
 use super::connection::{Connection, ConnectionState};
 use super::login::LoggedIn;
-use super::recovery::reassign::Settling;
-use super::scheduler::PROMPT;
+use super::recovery::reassign::Settlement;
+use super::recovery::snack::Missing;
 pub use super::scheduler::Scheduling;
+use super::scheduler::{PROMPT, Turns};
 use super::task::{Held, LogoutOf, Task, TaskTable};
-use super::task_management::Deferred;
+use super::task_management::Managing;
 use crate::error::{Disposition, Fault, ProtocolViolation};
 use crate::limits::MAX_TIME2WAIT_S;
 use crate::params::{Bounds, Params, TaskReporting};
@@ -96,7 +98,7 @@ pub struct RecoveryCounters {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
+enum Phase {
     Active,
     /// The target requested a logout: no new command is sent, and at this time at the latest the logout is sent.
     Draining(Time),
@@ -109,47 +111,26 @@ pub(super) enum Phase {
 #[derive(Debug)]
 pub struct InitiatorSession {
     pub(super) params: Params,
-    pub(super) tsih: Tsih,
+    tsih: Tsih,
     /// TargetPortalGroupTag of the leading connection, if the target sent it.
-    pub(super) portal_group_tag: Option<u16>,
-    pub(super) discovery: bool,
+    portal_group_tag: Option<u16>,
+    discovery: bool,
     pub(super) config: SessionConfig,
-    pub(super) phase: Phase,
+    phase: Phase,
     pub(super) window: CommandWindow,
     pub(super) tasks: TaskTable,
     pub(super) connections: Vec<Connection>,
-    /// Index of the connection whose turn is next.
-    pub(super) next_in_turn: usize,
-    /// The connection that the caller is reconnecting because no other is left.
-    pub(super) reconnecting: Option<Cid>,
-    /// Commands that wait for the window, in order.
-    pub(super) waiting: VecDeque<Itt>,
-    /// How many of those, at the front, are being started again.
-    pub(super) anew_waiting: usize,
-    /// Commands sent and not completed.
-    pub(super) sent: usize,
-    /// Write data of commands sent and not completed, bytes.
-    pub(super) write_bytes: u64,
-    /// No command times out before this time.
-    pub(super) next_deadline: Option<Time>,
-    /// Task management functions under way, except those that settle orphans.
-    pub(super) managing: usize,
-    /// Functions that the caller requested for commands whose connection is gone: they wait until those are settled.
-    pub(super) deferred: VecDeque<Deferred>,
-    /// Tasks with PDUs missing.
-    pub(super) with_holes: Vec<Itt>,
-    /// Tasks of lost connections that are still to be settled, in order.
-    pub(super) settling: VecDeque<Settling>,
-    /// Functions under way to settle such tasks.
-    pub(super) settling_now: usize,
-    /// The command last sent again because nothing acknowledged it; `retries` counts how often.
-    pub(super) retried: Option<CmdSn>,
-    pub(super) retries: u8,
-    /// SNACK Tag used last.
-    pub(super) snack_tag: u32,
-    pub(super) asked_by_target: bool,
+    pub(super) turns: Turns,
+    pub(super) commands: CommandFlow,
+    pub(super) managing: Managing,
+    pub(super) missing: Missing,
+    pub(super) settling: Settlement,
     pub(super) counters: RecoveryCounters,
-    pub(super) actions: VecDeque<Action>,
+    /// No command times out before this time.
+    next_deadline: Option<Time>,
+    /// The target requested the logout.
+    asked_by_target: bool,
+    actions: VecDeque<Action>,
     /// The end of the session: the last action.
     end: Option<Action>,
     pub(super) now: Time,
@@ -168,23 +149,14 @@ impl InitiatorSession {
             window: CommandWindow::new(login.cmd_sn, login.max_cmd_sn),
             tasks: TaskTable::default(),
             connections: Self::leading(login, now),
-            next_in_turn: 0,
-            reconnecting: None,
-            waiting: VecDeque::new(),
-            anew_waiting: 0,
-            sent: 0,
-            write_bytes: 0,
-            next_deadline: None,
-            managing: 0,
-            deferred: VecDeque::new(),
-            with_holes: Vec::new(),
-            settling: VecDeque::new(),
-            settling_now: 0,
-            retried: None,
-            retries: 0,
-            snack_tag: 0,
-            asked_by_target: false,
+            turns: Turns::default(),
+            commands: CommandFlow::default(),
+            managing: Managing::default(),
+            missing: Missing::default(),
+            settling: Settlement::default(),
             counters: RecoveryCounters::default(),
+            next_deadline: None,
+            asked_by_target: false,
             actions: VecDeque::new(),
             end: None,
             now,
@@ -203,7 +175,7 @@ impl InitiatorSession {
 
     /// Commands submitted and not completed.
     pub fn outstanding(&self) -> usize {
-        self.sent + self.waiting.len()
+        self.commands.outstanding()
     }
 
     /// The caller's name of the command `itt` if it was sent and has not completed. With it a caller finds the buffer of a Data-In PDU before
@@ -221,7 +193,7 @@ impl InitiatorSession {
     /// Write data of commands that were sent and have not completed, bytes: apart from headers, this bounds what the session can
     /// have queued for sending.
     pub fn outstanding_write_bytes(&self) -> u64 {
-        self.write_bytes
+        self.commands.write_bytes()
     }
 
     /// Bytes of the commands sent and not completed, in both directions, with something for each command; 0 exactly if there is none.
@@ -251,8 +223,7 @@ impl InitiatorSession {
             return Err(Box::new(command));
         }
         if let Err(violation) = command.check() {
-            self.actions
-                .push_back(Action::Completed(Completion { command, ending: Ending::Unsendable(violation) }));
+            self.act(Action::Completed(Completion { command, ending: Ending::Unsendable(violation) }));
             return Ok(());
         }
         if self.tasks.is_full() {
@@ -261,7 +232,7 @@ impl InitiatorSession {
         let due = (!command.timeout.is_zero()).then(|| now + command.timeout);
         let itt = self.tasks.begin(command, due);
         self.expect_by(due);
-        self.waiting.push_back(itt);
+        self.commands.wait(itt);
         self.pump();
         Ok(())
     }
@@ -345,7 +316,11 @@ impl InitiatorSession {
 
     /// The next thing to do. Nothing follows [`Action::Close`]: requests of the caller that ended before are reported before it.
     pub fn poll_action(&mut self) -> Option<Action> {
-        self.actions.pop_front().or_else(|| self.end.take())
+        let action = self.actions.pop_front().or_else(|| self.end.take());
+        if action.is_none() {
+            self.check_invariants();
+        }
+        action
     }
 
     /// When [`InitiatorSession::handle_timeout`] is due.
@@ -389,21 +364,19 @@ impl InitiatorSession {
         if self.phase != Phase::Active {
             return self.drained();
         }
-        while let Some(&itt) = self.waiting.front() {
+        while let Some(itt) = self.commands.next() {
             if self.window.is_closed() {
                 return;
             }
             let weight = self.tasks.task(itt).map_or(0, Task::weight);
             let Some(cid) = self.next_connection(weight) else { return };
             let Some(cmd_sn) = self.window.take(self.now) else { return };
-            self.waiting.pop_front();
-            self.anew_waiting = self.anew_waiting.saturating_sub(1);
+            self.commands.take_next();
             let probe_at = self.probe_time();
             let Some(task) = self.tasks.command(itt) else { continue };
             (task.cmd_sn, task.cid, task.home, task.probe_at) = (Some(cmd_sn), cid, cid, probe_at);
             task.sent_at = self.now;
-            self.write_bytes += task.command.write.len() as u64;
-            self.sent += 1;
+            self.commands.begin(task);
             if let Some(connection) = self.connections.iter_mut().find(|connection| connection.cid == cid) {
                 connection.commands += 1;
                 connection.outstanding_bytes += weight;
@@ -427,12 +400,11 @@ impl InitiatorSession {
             (_, ending) => ending,
         };
         if task.holes.take().is_some() {
-            self.with_holes.retain(|other| *other != itt);
+            self.missing.forget(itt);
         }
-        self.sent -= 1;
-        self.write_bytes -= task.command.write.len() as u64;
+        self.commands.end(task);
         let command = std::mem::replace(&mut task.command, Command::new(Lun(0), &[]));
-        self.actions.push_back(Action::Completed(Completion { command, ending }));
+        self.act(Action::Completed(Completion { command, ending }));
         self.tasks.free(itt);
         if !orphan && let Some(connection) = self.connection(cid) {
             connection.ended(weight, prompt);
@@ -461,7 +433,56 @@ impl InitiatorSession {
     }
 
     pub(super) fn send_pdu(&mut self, cid: Cid, pdu: TxPdu) {
-        self.actions.push_back(Action::Send { cid, pdu });
+        self.act(Action::Send { cid, pdu });
+    }
+
+    /// Requests something from the caller.
+    #[inline]
+    pub(super) fn act(&mut self, action: Action) {
+        self.actions.push_back(action);
+    }
+
+    /// Whether commands are accepted.
+    pub(super) fn is_active(&self) -> bool {
+        self.phase == Phase::Active
+    }
+
+    /// Whether the logout of the session is under way.
+    pub(super) fn is_logging_out(&self) -> bool {
+        matches!(self.phase, Phase::LogoutSent(_))
+    }
+
+    /// The target requested a logout, which is sent once no command is under way, and at the latest at `until`.
+    pub(super) fn drain_until(&mut self, until: Time) {
+        debug_assert!(self.is_active(), "a session drains once");
+        self.asked_by_target = true;
+        self.phase = Phase::Draining(until);
+    }
+
+    /// The session is over, and nothing more is to be done.
+    pub(super) fn abandon(&mut self) {
+        self.phase = Phase::Closed;
+        self.actions.clear();
+    }
+
+    /// TSIH of the session.
+    pub fn tsih(&self) -> Tsih {
+        self.tsih
+    }
+
+    /// TargetPortalGroupTag of the leading connection, if the target sent it.
+    pub(super) fn portal_group_tag(&self) -> Option<u16> {
+        self.portal_group_tag
+    }
+
+    /// Whether something may be due for a command.
+    pub(super) fn is_overdue(&self, now: Time) -> bool {
+        self.next_deadline.is_some_and(|at| at <= now)
+    }
+
+    /// Sets the time at which something is next due for a command.
+    pub(super) fn set_deadline(&mut self, at: Option<Time>) {
+        self.next_deadline = at;
     }
 
     /// Notes that something is due by `deadline`.
@@ -499,7 +520,7 @@ impl InitiatorSession {
 
     /// Sends the logout that the target requested, once no command is under way.
     fn drained(&mut self) {
-        if matches!(self.phase, Phase::Draining(_)) && self.sent == 0 {
+        if matches!(self.phase, Phase::Draining(_)) && self.commands.sent() == 0 {
             self.send_logout();
         }
     }

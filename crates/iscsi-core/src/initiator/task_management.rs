@@ -4,6 +4,8 @@
 //! One function of the latter kind is under way at a time, because a target need not accept more (RFC 7143 4.2.2.1). A task keeps
 //! its tag, and continues to answer R2Ts, until the target has reported its end.
 
+use std::collections::VecDeque;
+
 use iscsi_wire::{
     Cid, CmdSn, DataSn, Itt, Lun, TaskManagementRequest, TaskManagementResponse, TmfFunction, TmfResponse,
 };
@@ -23,6 +25,22 @@ pub(super) struct Deferred {
     user: u64,
 }
 
+/// The functions of a session, except those that settle orphans. What is under way is in the table of tasks.
+#[derive(Debug, Default)]
+pub(super) struct Managing {
+    under_way: usize,
+    /// Functions that the caller requested for commands whose connection is gone: they wait until those are settled.
+    deferred: VecDeque<Deferred>,
+}
+
+impl Managing {
+    /// Checks what holds after every event, where debug assertions are on; `under_way` is counted in the table.
+    pub fn check(&self, under_way: usize) {
+        debug_assert_eq!(under_way, self.under_way, "task management functions under way");
+        debug_assert!(self.deferred.len() <= MAX_INITIATOR_TASKS, "deferred functions are bounded");
+    }
+}
+
 impl InitiatorSession {
     /// Requests a task management function for a logical unit, the target or the nexus on behalf of the caller; ends with
     /// [`Action::Managed`]. It affects the commands sent before it: these have ended when it is complete, later ones continue.
@@ -31,7 +49,7 @@ impl InitiatorSession {
     pub fn manage(&mut self, now: Time, function: TmfFunction, lun: Lun, user: u64) {
         self.now = now;
         if names_task(function) {
-            return self.actions.push_back(Action::Managed { user, answer: None });
+            return self.act(Action::Managed { user, answer: None });
         }
         self.begin_management(function, lun, None, Wanted::Caller(user));
     }
@@ -43,14 +61,14 @@ impl InitiatorSession {
     pub fn manage_task(&mut self, now: Time, function: TmfFunction, of: u64, user: u64) {
         self.now = now;
         if !matches!(function, TmfFunction::AbortTask | TmfFunction::QueryTask) {
-            return self.actions.push_back(Action::Managed { user, answer: None });
+            return self.act(Action::Managed { user, answer: None });
         }
         let aborts = function == TmfFunction::AbortTask;
         let found = self.tasks.commands().find(|(_, task)| task.command.user == of);
         let found = found.map(|(itt, task)| (itt, task.command.lun, task.cmd_sn, task.orphan));
         let response = match found {
-            Some((_, _, Some(_), true)) if self.deferred.len() < MAX_INITIATOR_TASKS => {
-                return self.deferred.push_back(Deferred { function, of, user });
+            Some((_, _, Some(_), true)) if self.managing.deferred.len() < MAX_INITIATOR_TASKS => {
+                return self.managing.deferred.push_back(Deferred { function, of, user });
             }
             Some((_, _, Some(_), true)) => TmfResponse::FunctionRejected,
             Some((itt, lun, Some(cmd_sn), false)) => {
@@ -66,13 +84,13 @@ impl InitiatorSession {
             None => TmfResponse::FunctionComplete,
         };
         let answer = Some(ManagementAnswer { response, additional: [0; 3] });
-        self.actions.push_back(Action::Managed { user, answer });
+        self.act(Action::Managed { user, answer });
     }
 
     /// Starts the functions that waited for their command to be settled.
     pub(super) fn manage_deferred(&mut self) {
-        for _ in 0..self.deferred.len() {
-            let Some(Deferred { function, of, user }) = self.deferred.pop_front() else { return };
+        for _ in 0..self.managing.deferred.len() {
+            let Some(Deferred { function, of, user }) = self.managing.deferred.pop_front() else { return };
             // Those that still must wait go to the end.
             self.manage_task(self.now, function, of, user);
         }
@@ -80,7 +98,7 @@ impl InitiatorSession {
 
     /// The caller's names for the functions under way. For a session that is over: they get no answer.
     pub fn unanswered(&mut self) -> Vec<u64> {
-        let deferred = self.deferred.drain(..).map(|deferred| deferred.user);
+        let deferred = self.managing.deferred.drain(..).map(|deferred| deferred.user);
         let under_way = self.tasks.managements().filter_map(|(_, management)| match management.wanted {
             Wanted::Caller(user) => Some(user),
             _ => None,
@@ -90,18 +108,15 @@ impl InitiatorSession {
 
     /// Ends a command that was never sent.
     fn withdraw(&mut self, itt: Itt, ending: Ending) {
-        if let Some(at) = self.waiting.iter().position(|other| *other == itt) {
-            self.waiting.remove(at);
-            self.anew_waiting -= usize::from(at < self.anew_waiting);
-        }
+        self.commands.withdraw(itt);
         if let Held::Command(task) = self.tasks.remove(itt) {
-            self.actions.push_back(Action::Completed(Completion { command: task.command, ending }));
+            self.act(Action::Completed(Completion { command: task.command, ending }));
         }
     }
 
     /// When the first of the functions under way has taken too long.
     pub(super) fn management_due(&self) -> Option<Time> {
-        match self.managing + self.settling_now {
+        match self.managing.under_way + self.settling.under_way() {
             0 => None,
             _ => self.tasks.managements().map(|(_, management)| management.deadline).min(),
         }
@@ -117,7 +132,7 @@ impl InitiatorSession {
                 self.management_failed(itt, None);
             }
         }
-        if self.next_deadline.is_some_and(|at| at <= now) {
+        if self.is_overdue(now) {
             self.abort_overdue();
         }
     }
@@ -152,7 +167,7 @@ impl InitiatorSession {
                 _ => {}
             }
         }
-        self.next_deadline = next;
+        self.set_deadline(next);
         for itt in probes {
             if let Some(task) = self.tasks.command(itt) {
                 task.probe_at = None;
@@ -164,7 +179,7 @@ impl InitiatorSession {
         }
         // The others wait until this one is settled; `management_over` calls this function again.
         if let Some((_, itt, lun, Some(cmd_sn))) = overdue
-            && self.managing == 0
+            && self.managing.under_way == 0
         {
             self.abort(itt, lun, cmd_sn);
         }
@@ -194,7 +209,7 @@ impl InitiatorSession {
         let known = !function.is_level_2() || self.params.protocol_level >= 2;
         let (referenced, ref_cmd_sn) = referenced.unwrap_or((Itt::RESERVED, CmdSn(0)));
         let deadline = self.now + self.config.management_timeout;
-        match (cid.filter(|_| known && self.phase != super::session::Phase::Closed), wanted) {
+        match (cid.filter(|_| known && !self.is_closed()), wanted) {
             (Some(cid), _) => self.begin(Management {
                 function,
                 lun,
@@ -208,7 +223,7 @@ impl InitiatorSession {
                 resends: 0,
             }),
             (None, Wanted::Caller(user)) => {
-                self.actions.push_back(Action::Managed { user, answer: None });
+                self.act(Action::Managed { user, answer: None });
             }
             // There is no connection to send it on; the recovery of the connection comes first.
             (None, _) => {}
@@ -218,7 +233,7 @@ impl InitiatorSession {
     pub(super) fn begin(&mut self, management: Management) {
         match self.tasks.insert(Held::Management(management)) {
             Ok(itt) => {
-                self.managing += usize::from(management.wanted != Wanted::Settle);
+                self.managing.under_way += usize::from(management.wanted != Wanted::Settle);
                 self.send_management(itt, &management);
             }
             Err(_) => self.close(CloseReason::Unresponsive, self.time2wait()),
@@ -260,7 +275,7 @@ impl InitiatorSession {
         }
         if let Wanted::Caller(user) = management.wanted {
             self.tasks.remove(pdu.itt);
-            self.managing -= 1;
+            self.managing.under_way -= 1;
             // If the target says that the task does not exist, all its PDUs have already arrived, except those that we know to be
             // missing and those on another connection.
             let holes = |session: &mut Self| session.connection(cid).is_some_and(|c| c.statuses.has_holes());
@@ -274,7 +289,7 @@ impl InitiatorSession {
             }
             // After the commands that it has ended, and before the session that it may end.
             let answer = ManagementAnswer { response: pdu.response, additional: pdu.additional };
-            self.actions.push_back(Action::Managed { user, answer: Some(answer) });
+            self.act(Action::Managed { user, answer: Some(answer) });
             if complete && management.function == TmfFunction::ITNexusReset {
                 self.nexus_was_reset();
             }
@@ -293,7 +308,7 @@ impl InitiatorSession {
             return Ok(());
         }
         self.tasks.remove(pdu.itt);
-        self.managing -= 1;
+        self.managing.under_way -= 1;
         self.end_tasks_of(&management);
         self.management_over();
         Ok(())
@@ -301,7 +316,7 @@ impl InitiatorSession {
 
     /// Whether a function is under way whose completion ends the task `itt`.
     pub(super) fn is_being_ended(&self, itt: Itt) -> bool {
-        let Some(task) = self.tasks.task(itt).filter(|_| self.managing > 0) else { return false };
+        let Some(task) = self.tasks.task(itt).filter(|_| self.managing.under_way > 0) else { return false };
         self.tasks.managements().any(|(_, m)| m.wanted != Wanted::Settle && m.ends(itt, task))
     }
 
@@ -325,14 +340,14 @@ impl InitiatorSession {
         let Held::Management(management) = self.tasks.remove(itt) else { return };
         if management.wanted == Wanted::Settle {
             // If a target does not answer these, only the end of the session is left.
-            self.settling_now = self.settling_now.saturating_sub(1);
+            self.settling.one_ended();
             return self.close(CloseReason::Unresponsive, self.time2wait());
         }
-        self.managing -= 1;
+        self.managing.under_way -= 1;
         match (management.wanted, management.function) {
             (Wanted::Caller(user), _) => {
                 let answer = response.map(|response| ManagementAnswer { response, additional: [0; 3] });
-                self.actions.push_back(Action::Managed { user, answer });
+                self.act(Action::Managed { user, answer });
                 self.management_over();
             }
             (Wanted::Recovery, TmfFunction::AbortTask) => {
@@ -353,7 +368,7 @@ impl InitiatorSession {
 
     /// The function under way has ended: aborts the next overdue command, if any.
     fn management_over(&mut self) {
-        if self.managing == 0 {
+        if self.managing.under_way == 0 {
             self.abort_overdue();
         }
     }
@@ -364,15 +379,15 @@ impl InitiatorSession {
         if management.wanted == Wanted::Settle {
             return self.settled(management, None);
         }
-        self.managing -= 1;
+        self.managing.under_way -= 1;
         if let Wanted::Caller(user) = management.wanted {
             match self.tasks.task(management.referenced) {
                 // It is requested again once its command has been settled.
                 Some(task) => {
                     let (function, of) = (management.function, task.command.user);
-                    self.deferred.push_back(Deferred { function, of, user });
+                    self.managing.deferred.push_back(Deferred { function, of, user });
                 }
-                None => self.actions.push_back(Action::Managed { user, answer: None }),
+                None => self.act(Action::Managed { user, answer: None }),
             }
         }
         // The commands concerned are checked again when their connection has been recovered.
@@ -385,7 +400,8 @@ impl InitiatorSession {
     /// Whether an I_T NEXUS RESET is under way: then the loss of a connection is its answer.
     //= rfc7144 6.3 P2-05
     pub(super) fn resets_nexus(&self) -> bool {
-        self.managing > 0 && self.tasks.managements().any(|(_, m)| m.function == TmfFunction::ITNexusReset)
+        self.managing.under_way > 0
+            && self.tasks.managements().any(|(_, m)| m.function == TmfFunction::ITNexusReset)
     }
 
     /// The nexus was reset, whether or not the answer arrived: its tasks are dead, and the target drops every connection.
@@ -396,10 +412,10 @@ impl InitiatorSession {
             if let Held::Management(management) = self.tasks.remove(itt)
                 && let Wanted::Caller(user) = management.wanted
             {
-                self.actions.push_back(Action::Managed { user, answer: None });
+                self.act(Action::Managed { user, answer: None });
             }
         }
-        (self.managing, self.settling_now) = (0, 0);
+        self.managing.under_way = 0;
         self.settling.clear();
         let sent = self.tasks.commands().filter(|(_, task)| task.cmd_sn.is_some());
         let sent: Vec<Itt> = sent.map(|(itt, _)| itt).collect();

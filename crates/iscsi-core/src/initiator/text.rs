@@ -6,7 +6,7 @@ use iscsi_wire::{Cid, Itt, Lun, RejectReason, TextBuilder, TextPairs, TextReques
 use super::actions::{Action, CloseReason, TargetRecord, violation};
 use super::address::TargetAddress;
 use super::connection::Connection;
-use super::session::{InitiatorSession, Phase as SessionPhase};
+use super::session::InitiatorSession;
 use super::task::Held;
 use crate::Time;
 use crate::error::ProtocolViolation;
@@ -52,7 +52,7 @@ impl InitiatorSession {
         let mut text = TextBuilder::new();
         text.push("SendTargets", which);
         let Some(cid) = self.any_connection() else { return false };
-        self.phase == SessionPhase::Active && self.begin_text(cid, Bytes::from(text.finish()), true, None)
+        self.is_active() && self.begin_text(cid, Bytes::from(text.finish()), true, None)
     }
 
     /// Declares another MaxRecvDataSegmentLength for the connection `cid`, in bytes; in effect from [`Action::Declared`] on.
@@ -63,7 +63,7 @@ impl InitiatorSession {
         let mut text = TextBuilder::new();
         text.push("MaxRecvDataSegmentLength", bytes.to_string());
         (512..1 << 24).contains(&bytes)
-            && self.phase == SessionPhase::Active
+            && self.is_active()
             && self.begin_text(cid, Bytes::from(text.finish()), false, Some(bytes))
     }
 
@@ -72,10 +72,7 @@ impl InitiatorSession {
     pub(super) fn negotiate_on_request(&mut self, cid: Cid) {
         // An exchange that is under way serves the purpose too.
         let under_way = self.connection(cid).is_none_or(|connection| connection.text.is_some());
-        if self.phase == SessionPhase::Active
-            && !under_way
-            && !self.begin_text(cid, Bytes::new(), false, None)
-        {
+        if self.is_active() && !under_way && !self.begin_text(cid, Bytes::new(), false, None) {
             self.close(CloseReason::Unresponsive, self.time2wait());
         }
     }
@@ -173,10 +170,10 @@ impl InitiatorSession {
             if let Some(connection) = self.connection(cid) {
                 connection.max_recv = max_recv_data_segment_length;
             }
-            self.actions.push_back(Action::Declared { cid, max_recv_data_segment_length });
+            self.act(Action::Declared { cid, max_recv_data_segment_length });
         }
         if exchange.send_targets {
-            self.actions.push_back(records.map_or(Action::TextRefused(None), Action::Targets));
+            self.act(records.map_or(Action::TextRefused(None), Action::Targets));
         }
         Ok(())
     }
@@ -188,7 +185,7 @@ impl InitiatorSession {
         let Some(exchange) = connection.text.take_if(|exchange| exchange.itt == itt) else { return };
         self.tasks.remove(itt);
         if exchange.send_targets {
-            self.actions.push_back(Action::TextRefused(Some(reason)));
+            self.act(Action::TextRefused(Some(reason)));
         }
     }
 

@@ -192,8 +192,7 @@ impl InitiatorSession {
         // A failed connection is left out: no requests are sent on it, so its due time would never pass.
         let serving = self.connections.iter().filter(|connection| connection.state.serves());
         let statuses = serving.filter_map(|connection| connection.asking.due()).min();
-        let holed =
-            self.with_holes.iter().filter_map(|itt| self.tasks.task(*itt)).filter(|task| !task.orphan);
+        let holed = self.missing.iter().filter_map(|itt| self.tasks.task(itt)).filter(|task| !task.orphan);
         let data = holed.filter_map(|task| task.holes.as_ref()?.asking.due());
         earlier(earlier(statuses, data.min()), earlier(self.retry_due(), self.settle_due()))
     }
@@ -210,9 +209,7 @@ impl InitiatorSession {
             return None;
         }
         self.any_connection()?;
-        // A different hole starts with all of its tries.
-        let retries = if self.retried == Some(self.window.first_unacknowledged()) { self.retries } else { 0 };
-        let patience = self.config.recovery_timeout * (1 + u32::from(retries));
+        let patience = self.config.recovery_timeout * (1 + u32::from(self.window.retries()));
         self.window.unacknowledged_since().map(|since| since + patience)
     }
 
@@ -224,16 +221,13 @@ impl InitiatorSession {
             return;
         }
         let hole = self.window.first_unacknowledged();
-        if self.retried != Some(hole) {
-            (self.retried, self.retries) = (Some(hole), 0);
-        }
         self.window.restart_patience(self.now);
-        if self.retries >= MAX_RESENDS {
+        if self.window.retries() >= MAX_RESENDS {
             return;
         }
         let missing = self.tasks.commands().find(|(_, task)| task.cmd_sn == Some(hole) && !task.orphan);
         let Some((itt, _)) = missing else { return };
-        self.retries += 1;
+        self.window.count_retry();
         self.counters.commands_retried += 1;
         self.send_command(itt, hole);
     }

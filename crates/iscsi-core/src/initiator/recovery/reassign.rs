@@ -14,13 +14,14 @@
 //! A few functions are under way at a time ([`MAX_SETTLING`]); commands are settled in the order of their CmdSN. A task that
 //! another function is about to end waits for the answer to that function: started again meanwhile, it would outlive it.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use iscsi_wire::{Cid, Itt, TmfFunction, TmfResponse};
 
 use super::super::actions::{Action, CloseReason};
 use super::super::command::{Completion, Ending};
-use super::super::session::{InitiatorSession, Phase};
+use super::super::session::InitiatorSession;
 use super::super::task::{Held, Management, Wanted};
 use crate::Time;
 use crate::limits::{MAX_RESENDS, MAX_SETTLING};
@@ -30,11 +31,50 @@ const ALLEGIANCE_PAUSE: Duration = Duration::from_millis(200);
 
 /// A task to settle.
 #[derive(Clone, Copy, Debug)]
-pub(in super::super) struct Settling {
+struct Settling {
     itt: Itt,
     /// The target keeps no tasks of its connection.
     kills: bool,
     not_before: Time,
+}
+
+/// The tasks of lost connections that are to be settled, and how many functions settle such tasks now.
+#[derive(Debug, Default)]
+pub(in super::super) struct Settlement {
+    /// In order.
+    queue: VecDeque<Settling>,
+    under_way: usize,
+}
+
+impl Settlement {
+    fn contains(&self, itt: Itt) -> bool {
+        self.queue.iter().any(|settling| settling.itt == itt)
+    }
+
+    fn may_begin(&self) -> bool {
+        self.under_way < MAX_SETTLING
+    }
+
+    /// Functions under way.
+    pub fn under_way(&self) -> usize {
+        self.under_way
+    }
+
+    /// A function that settled a task is over.
+    pub fn one_ended(&mut self) {
+        self.under_way = self.under_way.saturating_sub(1);
+    }
+
+    /// There is nothing to settle any more.
+    pub fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Checks what holds after every event, where debug assertions are on; `under_way` is counted in the table of tasks.
+    pub fn check(&self, under_way: usize) {
+        debug_assert_eq!(under_way, self.under_way, "functions that settle tasks");
+        debug_assert!(self.under_way <= MAX_SETTLING, "few tasks are settled at a time");
+    }
 }
 
 impl InitiatorSession {
@@ -47,11 +87,11 @@ impl InitiatorSession {
             .commands()
             .filter(|(_, task)| task.orphan && task.cid == cid)
             .filter_map(|(itt, task)| Some((task.cmd_sn?.0.wrapping_sub(first), itt)))
-            .filter(|(_, itt)| self.settling.iter().all(|settling| settling.itt != *itt))
+            .filter(|(_, itt)| !self.settling.contains(*itt))
             .collect();
         tasks.sort_unstable();
         let not_before = self.now + wait;
-        self.settling.extend(tasks.into_iter().map(|(_, itt)| Settling { itt, kills, not_before }));
+        self.settling.queue.extend(tasks.into_iter().map(|(_, itt)| Settling { itt, kills, not_before }));
         self.settle();
     }
 
@@ -66,16 +106,16 @@ impl InitiatorSession {
     #[inline]
     pub(super) fn settle_due(&self) -> Option<Time> {
         // Called for every PDU, and there is hardly ever a task to settle.
-        if self.settling.is_empty() {
+        if self.settling.queue.is_empty() {
             return None;
         }
-        let first = self.next_to_settle().filter(|_| self.settling_now < MAX_SETTLING)?;
+        let first = self.next_to_settle().filter(|_| self.settling.may_begin())?;
         // Without a connection nothing can be done at that time; a connection that joins settles the tasks.
         match self.is_asymmetric() {
             true => self.data_connection()?,
             false => self.any_connection()?,
         };
-        Some(self.settling[first].not_before)
+        Some(self.settling.queue[first].not_before)
     }
 
     /// Starts to settle tasks, as many as may be under way at a time.
@@ -85,14 +125,14 @@ impl InitiatorSession {
     }
 
     fn settle_next(&mut self) {
-        while self.settling_now < MAX_SETTLING && self.phase != Phase::Closed {
+        while self.settling.may_begin() && !self.is_closed() {
             let Some(at) = self.next_to_settle() else { return };
-            let next = self.settling[at];
+            let next = self.settling.queue[at];
             let Some(cid) = self.settling_connection() else { return };
             if next.not_before > self.now {
                 return;
             }
-            self.settling.remove(at);
+            self.settling.queue.remove(at);
             let Some(task) = self.tasks.task(next.itt).filter(|task| task.orphan) else { continue };
             let Some(cmd_sn) = task.cmd_sn else { continue };
             // ExpDataSN has a meaning for reads only.
@@ -107,7 +147,7 @@ impl InitiatorSession {
 
     /// Index of the first task to settle that no function under way is about to end.
     fn next_to_settle(&self) -> Option<usize> {
-        self.settling.iter().position(|settling| !self.is_being_ended(settling.itt))
+        self.settling.queue.iter().position(|settling| !self.is_being_ended(settling.itt))
     }
 
     /// The connection for the function that settles a task, where the task then continues.
@@ -133,14 +173,14 @@ impl InitiatorSession {
             wanted: Wanted::Settle,
             resends: 0,
         };
-        self.settling_now += 1;
+        self.settling.under_way += 1;
         self.begin(management);
     }
 
     /// The answer to a function that settles a task; `None` when it was lost with its connection.
     //= rfc7143 11.6.1 ERL-06 MCS-07
     pub(in super::super) fn settled(&mut self, management: &Management, response: Option<TmfResponse>) {
-        self.settling_now = self.settling_now.saturating_sub(1);
+        self.settling.one_ended();
         let itt = management.referenced;
         let again = |kills, not_before| Settling { itt, kills, not_before };
         let now = self.now;
@@ -152,14 +192,14 @@ impl InitiatorSession {
                 self.reassigned(itt, management.cid)
             }
             (TmfFunction::TaskReassign, Some(TmfResponse::TaskDoesNotExist)) if being_ended => {
-                self.settling.push_back(again(false, now));
+                self.settling.queue.push_back(again(false, now));
             }
             (TmfFunction::TaskReassign, Some(TmfResponse::TaskDoesNotExist)) => {
                 match self.window.is_acknowledged(management.ref_cmd_sn) {
                     true => self.begin_anew(itt, true),
                     false if self.is_asymmetric() => match self.next_connection(0) {
                         Some(commands) => self.send_again(itt, commands),
-                        None => self.settling.push_back(again(false, now + ALLEGIANCE_PAUSE)),
+                        None => self.settling.queue.push_back(again(false, now + ALLEGIANCE_PAUSE)),
                     },
                     false => self.send_again(itt, management.cid),
                 }
@@ -174,14 +214,14 @@ impl InitiatorSession {
                 if task.resends < MAX_RESENDS =>
             {
                 task.resends += 1;
-                self.settling.push_front(again(false, now + ALLEGIANCE_PAUSE));
+                self.settling.queue.push_front(again(false, now + ALLEGIANCE_PAUSE));
             }
-            (TmfFunction::TaskReassign, Some(_)) => self.settling.push_front(again(true, now)),
+            (TmfFunction::TaskReassign, Some(_)) => self.settling.queue.push_front(again(true, now)),
             (TmfFunction::AbortTask, Some(TmfResponse::FunctionComplete | TmfResponse::TaskDoesNotExist)) => {
                 self.begin_anew(itt, false);
             }
             (function, None) => {
-                self.settling.push_front(again(function == TmfFunction::AbortTask, now));
+                self.settling.queue.push_front(again(function == TmfFunction::AbortTask, now));
             }
             _ => self.close(CloseReason::Unresponsive, self.time2wait()),
         }
@@ -197,7 +237,7 @@ impl InitiatorSession {
         // Data that ExpDataSN did not acknowledge is sent again.
         task.holes = None;
         task.reassigned = true;
-        self.with_holes.retain(|other| *other != itt);
+        self.missing.forget(itt);
         self.expect_by(renewed);
     }
 
@@ -208,7 +248,7 @@ impl InitiatorSession {
         let Some(cmd_sn) = task.cmd_sn else { return };
         task.start_over();
         let renewed = self.renew(itt, cid);
-        self.with_holes.retain(|other| *other != itt);
+        self.missing.forget(itt);
         self.expect_by(renewed);
         self.send_command(itt, cmd_sn);
     }
@@ -233,18 +273,17 @@ impl InitiatorSession {
     /// Starts a command again under a new tag and CmdSN; if it may have been executed, only if it is idempotent.
     //= rfc7143 7.15 SES-06 ERL-10
     pub(in super::super) fn begin_anew(&mut self, itt: Itt, perhaps_done: bool) {
-        self.with_holes.retain(|other| *other != itt);
+        self.missing.forget(itt);
         let now = self.now;
         let Held::Command(mut task) = self.tasks.remove(itt) else { return };
-        self.sent -= 1;
-        self.write_bytes -= task.command.write.len() as u64;
+        self.commands.end(&task);
         if let Some(ending) = task.verdict.take() {
             let ending = *ending;
-            return self.actions.push_back(Action::Completed(Completion { command: task.command, ending }));
+            return self.act(Action::Completed(Completion { command: task.command, ending }));
         }
         if perhaps_done && !task.command.idempotent {
             let ending = Ending::OutcomeUnknown;
-            return self.actions.push_back(Action::Completed(Completion { command: task.command, ending }));
+            return self.act(Action::Completed(Completion { command: task.command, ending }));
         }
         self.counters.commands_begun_anew += 1;
         task.start_over();
@@ -254,10 +293,7 @@ impl InitiatorSession {
         let due = task.due();
         if let Ok(itt) = self.tasks.insert(Held::Command(task)) {
             self.expect_by(due);
-            // Ahead of those that were never sent, behind those started again before it.
-            let at = self.anew_waiting.min(self.waiting.len());
-            self.waiting.insert(at, itt);
-            self.anew_waiting = at + 1;
+            self.commands.wait_anew(itt);
         }
     }
 }

@@ -27,9 +27,7 @@ impl InitiatorSession {
     /// Requests all data of a task again, in a new cut.
     //= rfc7143 11.16.3 SNK-04
     pub(super) fn ask_anew(&mut self, itt: Itt) {
-        // Never 0 and never ffffffffh, and different each time.
-        self.snack_tag = self.snack_tag % (u32::MAX - 1) + 1;
-        let tag = self.snack_tag;
+        let tag = self.missing.next_tag();
         let Some(task) = self.tasks.command(itt) else { return };
         let (cid, lun) = (task.home, task.command.lun);
         let holes = task.holes.get_or_insert_default();
@@ -64,7 +62,7 @@ impl InitiatorSession {
             let data = rx.data.slice((task.received - begin) as usize..);
             let (user, offset) = (task.command.user, task.received);
             (task.received, task.next_data_sn) = (end as u32, pdu.data_sn.0.wrapping_add(1));
-            self.actions.push_back(Action::DataIn { user, offset, data });
+            self.act(Action::DataIn { user, offset, data });
         }
         if pdu.acknowledge {
             self.acknowledge_data(cid, pdu);
@@ -90,7 +88,7 @@ impl InitiatorSession {
         let Some(anew) = holes.anew else { return Ok(false) };
         if anew.tag == snack_tag && complete && !anew.damaged {
             task.holes = None;
-            self.with_holes.retain(|other| *other != itt);
+            self.missing.forget(itt);
             if let Some(held) = anew.held.filter(|held| *held != stat_sn) {
                 self.take_stat_sn(cid, held)?;
             }

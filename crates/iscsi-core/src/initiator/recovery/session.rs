@@ -6,14 +6,13 @@
 use iscsi_wire::Itt;
 
 use super::super::actions::Unfinished;
-use super::super::session::{InitiatorSession, Phase};
+use super::super::session::InitiatorSession;
 use super::super::task::Held;
 
 impl InitiatorSession {
     /// The caller ends the session for a reason of its own: nothing more is to be done.
     pub fn lost(&mut self) {
-        self.phase = Phase::Closed;
-        self.actions.clear();
+        self.abandon();
     }
 
     /// Takes every command that has not completed out of a closed session: first those that were sent, then those that were not,
@@ -29,15 +28,14 @@ impl InitiatorSession {
             .collect();
         sent.sort_unstable_by_key(|(place, _)| *place);
         let sent = sent.into_iter().map(|(_, itt)| (itt, true));
-        let order: Vec<(Itt, bool)> = sent.chain(self.waiting.drain(..).map(|itt| (itt, false))).collect();
+        let order: Vec<(Itt, bool)> =
+            sent.chain(self.commands.close().into_iter().map(|itt| (itt, false))).collect();
         let mut commands = Vec::with_capacity(order.len());
         for (itt, sent) in order {
             if let Held::Command(task) = self.tasks.remove(itt) {
                 commands.push(Unfinished { command: task.command, sent });
             }
         }
-        self.sent = 0;
-        self.write_bytes = 0;
         commands
     }
 }

@@ -12,7 +12,7 @@ use super::super::actions::{CloseReason, violation};
 use super::super::command::Ending;
 use super::super::data_in::Outcome;
 use super::super::session::InitiatorSession;
-use super::super::task::Task;
+use super::super::task::{Task, TaskTable};
 use super::{Asking, TooOften};
 use crate::limits::{MAX_HELD_PDUS, MAX_SNACK_RUNS};
 use crate::params;
@@ -76,6 +76,45 @@ impl Holes {
             return vec![(first, self.known - first)];
         }
         runs
+    }
+}
+
+/// The tasks with PDUs missing, and the tag with which data was last requested in a new cut.
+#[derive(Debug, Default)]
+pub(in super::super) struct Missing {
+    tasks: Vec<Itt>,
+    snack_tag: u32,
+}
+
+impl Missing {
+    /// PDUs of a task are missing.
+    fn remember(&mut self, itt: Itt) {
+        if !self.tasks.contains(&itt) {
+            self.tasks.push(itt);
+        }
+    }
+
+    /// None is missing any more, or none matters.
+    pub fn forget(&mut self, itt: Itt) {
+        self.tasks.retain(|other| *other != itt);
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = Itt> {
+        self.tasks.iter().copied()
+    }
+
+    /// The SNACK Tag for a new request: never 0 and never ffffffffh, and different each time.
+    pub(super) fn next_tag(&mut self) -> u32 {
+        self.snack_tag = self.snack_tag % (u32::MAX - 1) + 1;
+        self.snack_tag
+    }
+
+    /// Checks what holds after every event, where debug assertions are on.
+    pub fn check(&self, tasks: &TaskTable) {
+        let holed = tasks.commands().filter(|(_, task)| task.holes.is_some()).map(|(itt, _)| itt);
+        for itt in holed {
+            debug_assert!(self.tasks.contains(&itt), "the holes of {itt} are forgotten");
+        }
     }
 }
 
@@ -192,9 +231,7 @@ impl InitiatorSession {
     }
 
     fn remember_holes(&mut self, itt: Itt) {
-        if !self.with_holes.contains(&itt) {
-            self.with_holes.push(itt);
-        }
+        self.missing.remember(itt);
     }
 
     /// Continues with the waiting PDUs up to the next hole; if there is none, with the response.
@@ -209,7 +246,7 @@ impl InitiatorSession {
                 None if next < holes.known => return Ok(()),
                 None => {
                     let response = task.holes.take().and_then(|holes| holes.response);
-                    self.with_holes.retain(|other| *other != itt);
+                    self.missing.forget(itt);
                     if let Some((stat_sn, outcome)) = response {
                         self.end_held(itt, stat_sn, outcome)?;
                     }
@@ -218,7 +255,7 @@ impl InitiatorSession {
             }
         }
         // The last Data-In carried the status.
-        self.with_holes.retain(|other| *other != itt);
+        self.missing.forget(itt);
         Ok(())
     }
 
@@ -270,7 +307,7 @@ impl InitiatorSession {
         }
         let mut given_up = Vec::new();
         let mut anew = Vec::new();
-        for &itt in &self.with_holes {
+        for itt in self.missing.iter() {
             let Some(task) = self.tasks.command(itt).filter(|task| !task.orphan) else { continue };
             let (next, cid, lun, segment_bytes) =
                 (task.next_data_sn, task.home, task.command.lun, task.segment_bytes);
@@ -342,7 +379,7 @@ impl InitiatorSession {
 
     /// The data of a task cannot be recovered: the task fails as soon as the target ends it, or now if it has.
     pub(in super::super) fn give_up_data(&mut self, itt: Itt) {
-        self.with_holes.retain(|other| *other != itt);
+        self.missing.forget(itt);
         let Some(task) = self.tasks.command(itt) else { return };
         task.verdict = Some(Box::new(Ending::DataDigest));
         let (cid, cmd_sn, lun) = (task.home, task.cmd_sn, task.command.lun);

@@ -2,6 +2,7 @@
 
 use iscsi_wire::{Cid, Itt, LogoutReason, LogoutResponseCode, Lun, Pdu, TmfFunction, TmfResponse};
 
+use super::super::scheduler::Turns;
 use super::{Script, params, pattern, status};
 use crate::initiator::command::Ending;
 use crate::initiator::session::{CloseReason, Scheduling};
@@ -282,7 +283,7 @@ fn in_asymmetric_use_a_task_is_settled_when_the_function_that_was_to_end_it_did_
 fn in_asymmetric_use_a_connection_is_filled_up_to_its_share_of_the_commands() {
     let mut script = asymmetric(8);
     script.session.config.scheduling = Scheduling::FillFirst;
-    script.session.next_in_turn = 0;
+    script.session.turns = Turns::default();
     for user in 0..3 {
         script.read(user, 250_000);
     }

@@ -7,7 +7,7 @@ use iscsi_wire::{
     TmfResponse, Tsih,
 };
 
-use super::super::scheduler::PROMPT;
+use super::super::scheduler::{PROMPT, Turns};
 use super::{FIRST, Script, logged_in, params, pattern, status};
 use crate::initiator::command::{Command, Ending};
 use crate::initiator::session::{Action, CloseReason, JoinError, Scheduling};
@@ -130,7 +130,7 @@ fn one_sequence_of_numbers_spread_over_all_by_bytes_or_in_turn() {
     ] {
         let mut script = Script::with_connections(3, 0);
         script.session.config.scheduling = scheduling;
-        script.session.next_in_turn = 0;
+        script.session.turns = Turns::default();
         script.read(0, 4000);
         for user in 1..6 {
             script.read(user, 512);
@@ -161,7 +161,7 @@ fn one_sequence_of_numbers_spread_over_all_by_bytes_or_in_turn() {
 fn a_connection_is_filled_before_the_next_and_large_commands_spread() {
     let mut script = Script::with_connections_and(3, Params { max_connections: 3, ..params() });
     script.session.config.scheduling = Scheduling::FillFirst;
-    (script.max_cmd_sn, script.session.next_in_turn) = (CmdSn(FIRST).add(95), 0);
+    (script.max_cmd_sn, script.session.turns) = (CmdSn(FIRST).add(95), Turns::default());
     let ping = script.nop_in(Itt::RESERVED, iscsi_wire::Ttt::RESERVED, Lun(0));
     script.receive(ping.to_bhs(), &[]);
     let next = |script: &mut Script, lengths: &[u32]| {

@@ -1,0 +1,96 @@
+//! The commands of a session on their way: those that wait for the window, in order, and those that were sent.
+
+use std::collections::VecDeque;
+
+use iscsi_wire::Itt;
+
+use super::task::{Task, TaskTable};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct CommandFlow {
+    /// Commands that wait for the window, in order.
+    waiting: VecDeque<Itt>,
+    /// How many of those, at the front, are being started again.
+    anew: usize,
+    /// Commands sent and not completed.
+    sent: usize,
+    /// Write data of those, bytes.
+    write_bytes: u64,
+}
+
+impl CommandFlow {
+    /// A new command waits behind all others.
+    pub fn wait(&mut self, itt: Itt) {
+        self.waiting.push_back(itt);
+    }
+
+    /// A command that is started again waits ahead of those that were never sent, behind those started again before it.
+    pub fn wait_anew(&mut self, itt: Itt) {
+        self.waiting.insert(self.anew, itt);
+        self.anew += 1;
+    }
+
+    /// The command whose turn is next.
+    pub fn next(&self) -> Option<Itt> {
+        self.waiting.front().copied()
+    }
+
+    /// Takes the command whose turn is next.
+    pub fn take_next(&mut self) -> Option<Itt> {
+        self.anew = self.anew.saturating_sub(1);
+        self.waiting.pop_front()
+    }
+
+    /// A command no longer waits.
+    pub fn withdraw(&mut self, itt: Itt) {
+        if let Some(at) = self.waiting.iter().position(|other| *other == itt) {
+            self.waiting.remove(at);
+            self.anew -= usize::from(at < self.anew);
+        }
+    }
+
+    /// A command is sent.
+    pub fn begin(&mut self, task: &Task) {
+        self.sent += 1;
+        self.write_bytes += task.command.write.len() as u64;
+    }
+
+    /// A command that was sent is completed, or waits again.
+    pub fn end(&mut self, task: &Task) {
+        self.sent -= 1;
+        self.write_bytes -= task.command.write.len() as u64;
+    }
+
+    /// The session is over. Returns the commands that wait, in order.
+    pub fn close(&mut self) -> VecDeque<Itt> {
+        std::mem::take(self).waiting
+    }
+
+    /// Commands sent and not completed.
+    pub fn sent(&self) -> usize {
+        self.sent
+    }
+
+    /// Write data of the commands sent and not completed, bytes.
+    pub fn write_bytes(&self) -> u64 {
+        self.write_bytes
+    }
+
+    /// Commands submitted and not completed.
+    pub fn outstanding(&self) -> usize {
+        self.sent + self.waiting.len()
+    }
+
+    /// Checks what holds after every event, where debug assertions are on.
+    pub fn check(&self, tasks: &TaskTable) {
+        let sent = tasks.commands().filter(|(_, task)| task.cmd_sn.is_some());
+        let (count, bytes) = sent
+            .fold((0, 0), |(count, bytes), (_, task)| (count + 1, bytes + task.command.write.len() as u64));
+        debug_assert_eq!((count, bytes), (self.sent, self.write_bytes), "commands sent and not completed");
+        debug_assert_eq!(self.outstanding(), tasks.commands().count(), "a command waits or was sent");
+        debug_assert!(self.anew <= self.waiting.len(), "those started again are among those that wait");
+        let unsent = |itt: &Itt| tasks.task(*itt).is_some_and(|task| task.cmd_sn.is_none());
+        debug_assert!(self.waiting.iter().all(unsent), "a command that waits was not sent");
+    }
+}
