@@ -5,7 +5,7 @@ ARGS ?=
 # How long `make test` runs every fuzz target.
 FUZZ_SECONDS ?= 15
 
-.PHONY: run test rtl rtl-report
+.PHONY: run test rtl rtl-proofs rtl-cycles rtl-report
 
 # Builds the target and starts it: a 1 GiB RAM volume on 127.0.0.1:3260 unless ARGS says otherwise.
 run:
@@ -22,6 +22,16 @@ rtl:
 	@scripts/setup.sh rtl
 	scripts/rtl-lint.sh
 	cargo test -p intact-offload-rtl --features verilator
+
+# Proofs about the circuits, each also with faults planted: two minutes. ARGS=credit runs one.
+rtl-proofs:
+	@scripts/setup.sh rtl
+	python3 rtl/formal/prove.py $(ARGS)
+
+# Writes rtl/cycles.json: the cycles of the receive module's stages, which `make rtl` compares with the circuits.
+rtl-cycles:
+	@scripts/setup.sh rtl
+	cargo test -p intact-offload-rtl --features verilator --test cycles -- --ignored
 
 # Area and clock of the circuits on an ECP5, compared with rtl/report.json. ARGS=--write replaces the report.
 rtl-report:

@@ -27,6 +27,8 @@ mod models {
         ("Vcrc_wide_crc32", "crc_wide", &["Poly=32'hedb88320"], &[WIDE]),
         ("Vcrc_wide_koopman", "crc_wide", &["Poly=32'heb31d82e"], &[WIDE]),
         ("Vcredit_link", "credit_link", &[], &[CREDIT, &["common/credit_link"]]),
+        ("Vguard64", "guard", &["Bytes=8"], &[&["crc/guard"]]),
+        ("Vguard512", "guard", &["Bytes=64"], &[&["crc/guard"]]),
         ("Vtask_table", "task_table", &["Entries=16", "Width=32"], &[&["rx/task_table"]]),
         ("Vrx_packet64", "rx_packet", &["Bytes=8"], &[NARROW, WIDE, CREDIT, RX]),
         ("Vrx_packet512", "rx_packet", &["Bytes=64"], &[NARROW, WIDE, CREDIT, RX]),

