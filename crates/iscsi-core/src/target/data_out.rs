@@ -5,14 +5,15 @@
 //! aside (see `scattered`). Every PDU is checked against its sequence before its data is kept. A PDU that does not fit fails the
 //! task and never touches the medium; the status waits for the F bits that are still due.
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use iscsi_wire::{Ahs, Cid, DataOut, DataSn, R2t, R2tSn, ScsiCommand, Ttt, parse_ahs};
 use smallvec::SmallVec;
 
 use super::aborts::Discarded;
 use super::actions::{Action, Command};
+use super::pieces::trim;
 use super::recovery::recovery_r2t::{self, Place};
-use super::sense::{BUSY, CHECK_CONDITION, Condition, TASK_SET_FULL};
+use super::sense::{BUSY, Condition, TASK_SET_FULL};
 use super::session::TargetSession;
 use super::task::{DataOutPieces, Ending, Sequence, State, Task, TaskId};
 use crate::error::{Disposition, Fault};
@@ -20,9 +21,6 @@ use crate::negotiation::Role;
 use crate::params::{self, DataOrder};
 use crate::pdu_reader::RxPdu;
 use crate::pdu_writer::TxPdu;
-
-/// Data-Out with less data than this is copied, bytes.
-pub(super) const COPIED_BELOW_BYTES: usize = 4096;
 
 impl TargetSession {
     /// Checks the form of a command and enters it as a task, with the data in its PDU.
@@ -113,9 +111,9 @@ impl TargetSession {
         let first_burst = self.params.effective_first_burst().min(task.edtl);
         if !data.is_empty() {
             if !self.params.immediate_data {
-                condemn(task, Condition::UnexpectedUnsolicitedData);
+                task.condemn(Condition::UnexpectedUnsolicitedData);
             } else if data.len() > first_burst as usize {
-                condemn(task, Condition::IncorrectAmountOfData);
+                task.condemn(Condition::IncorrectAmountOfData);
             } else {
                 task.received = data.len() as u32;
                 task.data.push(data.clone());
@@ -124,7 +122,7 @@ impl TargetSession {
         task.next_r2t_offset = task.received;
         if !command.final_bit {
             if self.params.initial_r2t {
-                condemn(task, Condition::UnexpectedUnsolicitedData);
+                task.condemn(Condition::UnexpectedUnsolicitedData);
             }
             task.next_r2t_offset = first_burst.max(task.received);
             task.sequences.push_back(Sequence {
@@ -387,13 +385,10 @@ fn take_data(task: &mut Task, rx: &RxPdu, data: &DataOut, recovers: bool, order:
             return Verdict::Refused;
         }
         //= rfc7143 13.10 UNS-02
-        condemn(
-            task,
-            match unsolicited {
-                true => Condition::UnexpectedUnsolicitedData,
-                false => Condition::IncorrectAmountOfData,
-            },
-        );
+        task.condemn(match unsolicited {
+            true => Condition::UnexpectedUnsolicitedData,
+            false => Condition::IncorrectAmountOfData,
+        });
         if data.final_bit {
             task.sequences.retain(|s| s.ttt != data.ttt);
         }
@@ -417,7 +412,7 @@ fn take_data(task: &mut Task, rx: &RxPdu, data: &DataOut, recovers: bool, order:
         // The outcome is fixed: data still owed is discarded, up to its F bit.
         Verdict::Taken
     } else if !rx.data_digest_ok {
-        condemn(task, Condition::ProtocolServiceCrcError);
+        task.condemn(Condition::ProtocolServiceCrcError);
         Verdict::Taken
     } else if fits {
         sequence.next_offset = sequence.next_offset.saturating_add(len as u32);
@@ -425,13 +420,13 @@ fn take_data(task: &mut Task, rx: &RxPdu, data: &DataOut, recovers: bool, order:
         match task.place(data.buffer_offset, &rx.data) {
             Ok(()) => Verdict::Taken,
             Err(_) => {
-                condemn(task, Condition::IncorrectAmountOfData);
+                task.condemn(Condition::IncorrectAmountOfData);
                 Verdict::Refused
             }
         }
     } else {
         //= rfc7143 13.14 UNS-03
-        condemn(task, Condition::IncorrectAmountOfData);
+        task.condemn(Condition::IncorrectAmountOfData);
         // Too much unsolicited data at the right offset is reported by the status alone.
         if unsolicited && in_place { Verdict::Taken } else { Verdict::Refused }
     };
@@ -445,7 +440,7 @@ fn finish_pdu(task: &mut Task, position: usize, data: &DataOut, verdict: Verdict
         && let Some(sequence) = task.sequences.remove(position)
         && sequence.next_offset < sequence.end
     {
-        condemn(task, Condition::IncorrectAmountOfData);
+        task.condemn(Condition::IncorrectAmountOfData);
     }
     verdict
 }
@@ -471,68 +466,4 @@ fn next_to_solicit(task: &mut Task, wanted: u32, max_burst: u32) -> Option<(u32,
     let (offset, length) = (task.next_r2t_offset, wanted.saturating_sub(task.next_r2t_offset).min(max_burst));
     task.next_r2t_offset += length;
     (length > 0).then_some((offset, length, false))
-}
-
-/// Keeps data until all of it has arrived. Short pieces are copied together: otherwise each would pin the whole receive buffer it
-/// arrived in, and an initiator that sends a byte at a time among other PDUs would take up memory without limit.
-pub(super) fn keep(pieces: &mut DataOutPieces, data: &Bytes) {
-    if data.len() >= COPIED_BELOW_BYTES {
-        return pieces.push(data.clone());
-    }
-    let mut own = match pieces.pop().map(Bytes::try_into_mut) {
-        Some(Ok(own)) => own,
-        Some(Err(shared)) => {
-            pieces.push(shared);
-            BytesMut::with_capacity(COPIED_BELOW_BYTES)
-        }
-        None => BytesMut::with_capacity(COPIED_BELOW_BYTES),
-    };
-    own.extend_from_slice(data);
-    pieces.push(own.freeze());
-}
-
-/// Fixes the outcome of a task whose data is wrong; an outcome that is already fixed stays.
-pub(super) fn condemn(task: &mut Task, condition: Condition) {
-    task.drop_data();
-    task.ending.get_or_insert_with(|| Ending {
-        status: CHECK_CONDITION,
-        sense: condition.sense(),
-        transfer_bytes: 0,
-    });
-}
-
-/// Truncates `pieces` to `bytes` in total.
-fn trim(pieces: &mut DataOutPieces, bytes: usize) {
-    let mut room = bytes;
-    for piece in pieces.iter_mut() {
-        piece.truncate(room);
-        room -= piece.len();
-    }
-    pieces.retain(|piece| !piece.is_empty());
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn short_pieces_are_copied_together_and_long_ones_stay_where_they_are() {
-        // A receive buffer with another handle elsewhere, like those in the ring of slabs.
-        let buffer = Bytes::from((0..40_000u32).map(|i| i as u8).collect::<Vec<_>>());
-        let cuts = [1, 1, 3, 4096, 4095, 8000, 2, 2];
-        let (mut pieces, mut at) = (DataOutPieces::new(), 0);
-        for len in cuts {
-            keep(&mut pieces, &buffer.slice(at..at + len));
-            at += len;
-        }
-        assert_eq!(pieces.iter().map(Bytes::len).collect::<Vec<_>>(), [5, 4096, 4095, 8000, 4]);
-        assert_eq!(pieces.concat(), buffer[..at]);
-        for (index, offset) in [(1, 5), (3, 5 + 4096 + 4095)] {
-            assert_eq!(pieces[index].as_ptr(), buffer[offset..].as_ptr(), "it was copied");
-        }
-        let mut bytewise = DataOutPieces::new();
-        (0..40_000).for_each(|i| keep(&mut bytewise, &buffer.slice(i..i + 1)));
-        assert_eq!(bytewise.len(), 1);
-        assert_eq!(bytewise[0], buffer);
-    }
 }

@@ -18,18 +18,15 @@ use std::time::Duration;
 use iscsi_wire::{Cid, Itt, StatSn, TmfResponse};
 use smallvec::SmallVec;
 
-use super::actions::CloseReason;
 use super::recovery::retained::Outcome;
-use super::session::TargetSession;
 use crate::Time;
-use crate::params::TaskReporting;
 
 /// How long a connection may take to acknowledge what a fence waits for.
 pub const FENCE_LIMIT: Duration = Duration::from_secs(10);
 
 /// A fence in effect.
 #[derive(Debug)]
-pub(super) struct Fence {
+struct Fence {
     /// Connection of the fenced response.
     cid: Cid,
     /// The fenced response, until it is sent.
@@ -40,6 +37,30 @@ pub(super) struct Fence {
     sent: Option<StatSn>,
     /// When a connection that has not acknowledged is declared dead.
     deadline: Time,
+}
+
+/// Most answers without a fence of their own that wait for one; further ones are sent at once.
+const MAX_HELD_ANSWERS: usize = 64;
+
+/// What follows from acknowledgements.
+#[derive(Debug)]
+pub(super) enum Advance {
+    /// Nothing yet.
+    Waits,
+    /// The fenced response may be sent on this connection.
+    Send(Cid, Option<HeldBack>),
+    /// The fence is to be lifted.
+    Over,
+}
+
+/// What a connection that is gone had to do with the fence.
+#[derive(Debug)]
+pub(super) enum Forgotten {
+    NoFence,
+    /// The fence is that of a response on another connection.
+    Other,
+    /// The fence is that of a response on this connection: this one, unless it was sent.
+    Own(Option<HeldBack>),
 }
 
 /// The fence in effect, if there is one, and the responses that wait for it.
@@ -58,6 +79,98 @@ impl Fences {
     /// Whether a fence is in effect.
     pub fn is_up(&self) -> bool {
         self.current.is_some()
+    }
+
+    /// Sets up a fence for `response`, which is sent on `cid` once the statuses in `before` are acknowledged.
+    pub fn raise(&mut self, cid: Cid, response: HeldBack, before: SmallVec<[(Cid, StatSn); 4]>, now: Time) {
+        debug_assert!(!self.is_up(), "one fence at a time");
+        let deadline = now + FENCE_LIMIT;
+        self.current = Some(Fence { cid, response: Some(response), before, sent: None, deadline });
+    }
+
+    /// As [`Self::raise`], for a response that was sent already: `sent` is the StatSN after it.
+    pub fn raise_behind(&mut self, cid: Cid, sent: StatSn, now: Time) {
+        debug_assert!(!self.is_up(), "one fence at a time");
+        let deadline = now + FENCE_LIMIT;
+        self.current =
+            Some(Fence { cid, response: None, before: SmallVec::new(), sent: Some(sent), deadline });
+    }
+
+    /// Notes the last response that would have had a fence if there had been a second connection.
+    pub fn set_alone(&mut self, sent: Option<(Cid, StatSn)>) {
+        self.alone = sent;
+    }
+
+    /// Takes that response, because a second connection joins.
+    pub fn take_alone(&mut self) -> Option<(Cid, StatSn)> {
+        self.alone.take()
+    }
+
+    /// Whether a response on `cid` is to wait, where later responses wait at all.
+    pub fn holds_back(&self, cid: Cid) -> bool {
+        self.current.as_ref().is_some_and(|fence| fence.sent.is_none() || fence.cid != cid)
+    }
+
+    /// A response waits for the fence in effect.
+    pub fn hold_back(&mut self, response: HeldBack) {
+        debug_assert!(self.is_up(), "there is nothing to wait for");
+        self.held_back.push_back(response);
+    }
+
+    /// Whether one more answer may wait that has no fence of its own.
+    pub fn has_room_for_answer(&self) -> bool {
+        self.held_back.iter().filter(|held| matches!(held, HeldBack::Answer(_))).count() < MAX_HELD_ANSWERS
+    }
+
+    /// What follows from acknowledgements; `reached` tells whether a connection has acknowledged up to a StatSN, or is gone.
+    pub fn advance(&mut self, reached: impl Fn(Cid, StatSn) -> bool, now: Time) -> Advance {
+        let Some(fence) = &mut self.current else { return Advance::Waits };
+        if let Some(sent) = fence.sent {
+            return if reached(fence.cid, sent) { Advance::Over } else { Advance::Waits };
+        }
+        fence.before.retain(|(cid, stat_sn)| !reached(*cid, *stat_sn));
+        if !fence.before.is_empty() {
+            return Advance::Waits;
+        }
+        fence.deadline = now + FENCE_LIMIT;
+        Advance::Send(fence.cid, fence.response.take())
+    }
+
+    /// The fenced response was sent; `sent` is the StatSN after it. False if the fence is gone.
+    pub fn response_sent(&mut self, sent: StatSn) -> bool {
+        self.current.as_mut().map(|fence| fence.sent = Some(sent)).is_some()
+    }
+
+    /// Removes the fence.
+    pub fn lift(&mut self) {
+        self.current = None;
+    }
+
+    /// Takes the next of the responses that waited, unless there is a fence.
+    pub fn next_free(&mut self) -> Option<HeldBack> {
+        if self.is_up() { None } else { self.held_back.pop_front() }
+    }
+
+    /// A connection is gone: nothing waits for it any more, and the answers that were to be sent on it are dropped.
+    pub fn forget(&mut self, cid: Cid) -> Forgotten {
+        self.held_back.retain(|held| !matches!(held, HeldBack::Answer(answer) if answer.cid == cid));
+        let Some(fence) = &mut self.current else { return Forgotten::NoFence };
+        fence.before.retain(|(waits, _)| *waits != cid);
+        match fence.cid == cid {
+            true => Forgotten::Own(fence.response.take()),
+            false => Forgotten::Other,
+        }
+    }
+
+    /// The connections that have not acknowledged in time.
+    pub fn silent(&self, now: Time) -> SmallVec<[Cid; 4]> {
+        let Some(fence) = self.current.as_ref().filter(|fence| fence.deadline <= now) else {
+            return SmallVec::new();
+        };
+        match fence.sent {
+            Some(_) => SmallVec::from_slice(&[fence.cid]),
+            None => fence.before.iter().map(|(cid, _)| *cid).collect(),
+        }
     }
 
     /// When a connection that has not acknowledged is declared dead.
@@ -114,9 +227,6 @@ impl Fences {
     }
 }
 
-/// Most answers without a fence of their own that wait for one; further ones are sent at once.
-const MAX_HELD_ANSWERS: usize = 64;
-
 /// The answer to a task management request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Answer {
@@ -144,7 +254,8 @@ pub(super) enum HeldBack {
 }
 
 impl HeldBack {
-    fn cid(&self) -> Option<Cid> {
+    /// The connection of the response; `None` while it has none.
+    pub fn cid(&self) -> Option<Cid> {
         match self {
             Self::Command(outcome) => outcome.home(),
             Self::Answer(answer) => Some(answer.cid),
@@ -153,185 +264,13 @@ impl HeldBack {
 }
 
 /// Sense key UNIT ATTENTION, in either format.
-fn tells_unit_attention(sense: &[u8]) -> bool {
+pub(super) fn tells_unit_attention(sense: &[u8]) -> bool {
     let key = match sense.first().map(|code| code & 0x7f) {
         Some(0x70) => sense.get(2),
         Some(0x72) => sense.get(1),
         _ => None,
     };
     key.is_some_and(|key| key & 0x0f == 6)
-}
-
-impl TargetSession {
-    /// Answers a request that aborted many tasks.
-    //= rfc7143 4.2.2.3 MCS-06 FAB-04
-    pub(super) fn answer_behind_fence(&mut self, answer: Answer) {
-        self.send_behind_fence(HeldBack::Answer(Answer { fenced: true, ..answer }));
-    }
-
-    /// Sends an answer without a fence of its own, in its order among the responses.
-    //= rfc7143 4.2.2.3 FAB-04
-    pub(super) fn answer(&mut self, answer: Answer) {
-        let waiting =
-            || self.fences.held_back.iter().filter(|held| matches!(held, HeldBack::Answer(_))).count();
-        if self.is_held_back(answer.cid) && waiting() < MAX_HELD_ANSWERS {
-            return self.fences.held_back.push_back(HeldBack::Answer(answer));
-        }
-        self.answer_now(&answer);
-    }
-
-    /// Whether the status of a command needs a fence of its own.
-    //= rfc7143 4.2.2.3 FAB-04
-    pub(super) fn needs_fence(&self, outcome: &Outcome) -> bool {
-        self.connections.len() > 1
-            && self.is_fencing()
-            && (outcome.fenced || tells_unit_attention(&outcome.sense))
-    }
-
-    /// Sets up a fence for `response`, after the one in effect.
-    pub(super) fn send_behind_fence(&mut self, response: HeldBack) {
-        if self.fences.is_up() {
-            return self.fences.held_back.push_back(response);
-        }
-        let Some(cid) = response.cid() else { return self.send_fenced(response) };
-        let fences = self.is_fencing() && self.params.max_connections > 1;
-        let before: SmallVec<[(Cid, StatSn); 4]> = self
-            .connections
-            .iter()
-            .filter(|c| c.cid != cid && !c.closing && c.acknowledged.lt(c.responded))
-            .map(|c| (c.cid, c.responded))
-            .collect();
-        if self.connections.len() < 2 || (before.is_empty() && !self.is_fencing()) {
-            self.send_fenced(response);
-            self.fences.alone = self.connection(cid).filter(|_| fences).map(|c| (cid, c.stat_sn));
-            return;
-        }
-        for (cid, _) in &before {
-            self.ping(*cid);
-        }
-        let deadline = self.now + FENCE_LIMIT;
-        self.fences.current = Some(Fence { cid, response: Some(response), before, sent: None, deadline });
-        self.advance_fence();
-    }
-
-    /// Another connection has joined: no response is sent on it until the one that would have had a fence is acknowledged.
-    pub(super) fn fence_off_newcomer(&mut self) {
-        let Some((cid, sent)) = self.fences.alone.take() else { return };
-        let acknowledged = self.connection(cid).is_none_or(|c| c.closing || c.acknowledged.ge(sent));
-        if acknowledged || self.fences.is_up() {
-            return;
-        }
-        let deadline = self.now + FENCE_LIMIT;
-        self.fences.current =
-            Some(Fence { cid, response: None, before: SmallVec::new(), sent: Some(sent), deadline });
-        self.ping(cid);
-    }
-
-    fn send_fenced(&mut self, response: HeldBack) {
-        match response {
-            HeldBack::Command(outcome) => self.respond_now(*outcome),
-            HeldBack::Answer(answer) => self.answer_now(&answer),
-        }
-    }
-
-    /// Whether later responses wait as well.
-    fn is_fencing(&self) -> bool {
-        self.params.task_reporting >= TaskReporting::ResponseFence
-    }
-
-    /// Has the response of a command wait for the fence in effect.
-    pub(super) fn hold_back(&mut self, outcome: Outcome) {
-        self.fences.held_back.push_back(HeldBack::Command(Box::new(outcome)));
-    }
-
-    /// Whether a response on `cid` must wait.
-    pub(super) fn is_held_back(&self, cid: Cid) -> bool {
-        match &self.fences.current {
-            None => false,
-            Some(fence) => self.is_fencing() && (fence.sent.is_none() || fence.cid != cid),
-        }
-    }
-
-    /// A status was acknowledged, or a connection is gone.
-    pub(super) fn advance_fence(&mut self) {
-        let Some(fence) = &mut self.fences.current else { return };
-        let connections = &self.connections;
-        let reached = |cid: Cid, stat_sn: StatSn| {
-            connections.iter().find(|c| c.cid == cid).is_none_or(|c| c.closing || c.acknowledged.ge(stat_sn))
-        };
-        if let Some(sent) = fence.sent {
-            if reached(fence.cid, sent) {
-                self.lift_fence();
-            }
-            return;
-        }
-        fence.before.retain(|(cid, stat_sn)| !reached(*cid, *stat_sn));
-        if !fence.before.is_empty() {
-            return;
-        }
-        let cid = fence.cid;
-        fence.deadline = self.now + FENCE_LIMIT;
-        if let Some(response) = fence.response.take() {
-            self.send_fenced(response);
-        }
-        // An initiator that has nothing to send acknowledges nothing: a ping makes it do so.
-        let sent = self.connection(cid).map(|c| c.stat_sn);
-        match (&mut self.fences.current, sent) {
-            (Some(fence), Some(sent)) if self.params.task_reporting >= TaskReporting::ResponseFence => {
-                fence.sent = Some(sent);
-                self.ping(cid);
-            }
-            _ => self.lift_fence(),
-        }
-    }
-
-    /// Removes the fence. The responses that waited follow, up to the next fence.
-    fn lift_fence(&mut self) {
-        self.fences.current = None;
-        while !self.fences.is_up() {
-            match self.fences.held_back.pop_front() {
-                Some(HeldBack::Command(outcome)) => self.respond(*outcome),
-                Some(HeldBack::Answer(answer)) if !answer.fenced => self.answer(answer),
-                Some(answer) => self.send_behind_fence(answer),
-                None => return,
-            }
-        }
-    }
-
-    /// A connection is gone: stops waiting for it, and drops the answers that were to be sent on it.
-    pub(super) fn lift_fences_of(&mut self, cid: Cid) {
-        self.fences.held_back.retain(|held| !matches!(held, HeldBack::Answer(answer) if answer.cid == cid));
-        let Some(fence) = &mut self.fences.current else { return };
-        fence.before.retain(|(waits, _)| *waits != cid);
-        if fence.cid == cid {
-            // A command that may be reassigned is not lost with its connection.
-            let response = fence.response.take();
-            if let Some(HeldBack::Command(mut outcome)) = response
-                && self.may_be_orphaned(&outcome)
-            {
-                outcome.orphan = true;
-                self.respond_now(*outcome);
-            }
-            return self.lift_fence();
-        }
-        self.advance_fence();
-    }
-
-    /// Declares connections dead that have not acknowledged in time.
-    pub(super) fn expire_fence(&mut self) {
-        let Some(fence) = self.fences.current.as_ref().filter(|fence| fence.deadline <= self.now) else {
-            return;
-        };
-        let silent: SmallVec<[Cid; 4]> = match fence.sent {
-            Some(_) => SmallVec::from_slice(&[fence.cid]),
-            None => fence.before.iter().map(|(cid, _)| *cid).collect(),
-        };
-        for cid in silent {
-            if self.connection(cid).is_some() {
-                self.lose_connection(cid, CloseReason::Silent);
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -9,8 +9,7 @@ use std::collections::BTreeMap;
 
 use bytes::{Bytes, BytesMut};
 
-use super::data_out::{COPIED_BELOW_BYTES, keep};
-use super::task::Task;
+use super::pieces::COPIED_BELOW_BYTES;
 use crate::extents::{Extents, Refused};
 
 /// The data of a task behind its first gap, and which bytes of it have arrived at all.
@@ -22,13 +21,36 @@ pub(super) struct Scattered {
 }
 
 impl Scattered {
+    /// Nothing waits yet, and the first `received` bytes have arrived.
+    pub fn behind(received: u32) -> Self {
+        Self { extents: Extents::up_to(received), pieces: BTreeMap::new() }
+    }
+
+    /// Enters bytes that arrive.
+    ///
+    /// # Errors
+    /// Why they are refused.
+    pub fn enter(&mut self, offset: u32, length: usize) -> Result<(), Refused> {
+        self.extents.add(offset, length)
+    }
+
+    /// Takes the piece that begins at `offset`, if it has arrived.
+    pub fn take(&mut self, offset: u32) -> Option<Bytes> {
+        self.pieces.remove(&offset)
+    }
+
+    /// Whether no piece waits.
+    pub fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
     /// Bytes that wait here.
     pub fn bytes(&self) -> u64 {
         self.pieces.values().map(|piece| piece.len() as u64).sum()
     }
 
     /// Keeps a piece that overlaps no other.
-    fn insert(&mut self, offset: u32, data: &Bytes) {
+    pub fn insert(&mut self, offset: u32, data: &Bytes) {
         if data.len() >= COPIED_BELOW_BYTES {
             self.pieces.insert(offset, data.clone());
             return;
@@ -53,68 +75,5 @@ impl Scattered {
             own.extend_from_slice(&piece);
         }
         self.pieces.insert(start, own.freeze());
-    }
-}
-
-impl Task {
-    /// Puts data in its place: behind the data without gaps, or aside until the gap before it is closed.
-    ///
-    /// # Errors
-    /// Why the data is refused. Then it was not kept.
-    //= rfc7143 13.18 KEY-17
-    //= rfc7143 13.19 DAT-05
-    pub fn place(&mut self, offset: u32, data: &Bytes) -> Result<(), Refused> {
-        if data.is_empty() {
-            return Ok(());
-        }
-        let received = self.received;
-        if offset == received && self.scattered().is_none() {
-            self.append(data);
-            return Ok(());
-        }
-        let scattered = self
-            .repair()
-            .scattered
-            .get_or_insert_with(|| Scattered { extents: Extents::up_to(received), pieces: BTreeMap::new() });
-        scattered.extents.add(offset, data.len())?;
-        if offset != received {
-            scattered.insert(offset, data);
-            return Ok(());
-        }
-        self.append(data);
-        while let Some(piece) = self.next_piece() {
-            self.append(&piece);
-        }
-        self.repair().scattered.take_if(|scattered| scattered.pieces.is_empty());
-        Ok(())
-    }
-
-    fn scattered(&self) -> Option<&Scattered> {
-        self.repair.as_ref()?.scattered.as_ref()
-    }
-
-    /// The piece behind the data without gaps, if it has arrived.
-    fn next_piece(&mut self) -> Option<Bytes> {
-        let received = self.received;
-        self.repair.as_mut()?.scattered.as_mut()?.pieces.remove(&received)
-    }
-
-    fn append(&mut self, data: &Bytes) {
-        self.received += data.len() as u32;
-        keep(&mut self.data, data);
-    }
-
-    /// Forgets the data that has arrived.
-    pub fn drop_data(&mut self) {
-        self.data.clear();
-        if let Some(repair) = &mut self.repair {
-            repair.scattered = None;
-        }
-    }
-
-    /// Data that has arrived and is kept, bytes.
-    pub fn kept_bytes(&self) -> u64 {
-        let waiting = self.scattered().map_or(0, Scattered::bytes);
-        self.data.iter().map(|piece| piece.len() as u64).sum::<u64>() + waiting
     }
 }

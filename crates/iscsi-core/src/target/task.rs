@@ -17,9 +17,12 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use iscsi_wire::{Cid, CmdSn, DataSn, Itt, Lun, Ttt};
-use smallvec::SmallVec;
 
+pub use super::pieces::DataOutPieces;
+use super::pieces::keep;
 use super::scattered::Scattered;
+use super::sense::{CHECK_CONDITION, Condition};
+use crate::extents::Refused;
 use crate::params::DataOrder;
 
 /// Identifies a task to the device server; never reused for another task of the same session.
@@ -35,9 +38,6 @@ impl TaskId {
         Self { index, generation }
     }
 }
-
-/// Received write data, in the order of its bytes and without gaps. Long pieces share the receive buffers.
-pub type DataOutPieces = SmallVec<[Bytes; 2]>;
 
 /// A sequence of Data-Out PDUs that the initiator owes: the unsolicited one, or the answer to an R2T.
 #[derive(Clone, Debug)]
@@ -163,9 +163,77 @@ impl Task {
         wanted.saturating_sub(self.next_r2t_offset).saturating_add(lost)
     }
 
+    /// Fixes the outcome of a task whose data is wrong; an outcome that is already fixed stays.
+    pub fn condemn(&mut self, condition: Condition) {
+        self.drop_data();
+        self.ending.get_or_insert_with(|| Ending {
+            status: CHECK_CONDITION,
+            sense: condition.sense(),
+            transfer_bytes: 0,
+        });
+    }
+
     /// True while Data-Out of this task may arrive.
     pub fn expects_data(&self) -> bool {
         !self.sequences.is_empty()
+    }
+
+    /// Puts data in its place: behind the data without gaps, or aside until the gap before it is closed.
+    ///
+    /// # Errors
+    /// Why the data is refused. Then it was not kept.
+    //= rfc7143 13.18 KEY-17
+    //= rfc7143 13.19 DAT-05
+    pub fn place(&mut self, offset: u32, data: &Bytes) -> Result<(), Refused> {
+        if data.is_empty() {
+            return Ok(());
+        }
+        let received = self.received;
+        if offset == received && self.scattered().is_none() {
+            self.append(data);
+            return Ok(());
+        }
+        let scattered = self.repair().scattered.get_or_insert_with(|| Scattered::behind(received));
+        scattered.enter(offset, data.len())?;
+        if offset != received {
+            scattered.insert(offset, data);
+            return Ok(());
+        }
+        self.append(data);
+        while let Some(piece) = self.next_piece() {
+            self.append(&piece);
+        }
+        self.repair().scattered.take_if(|scattered| scattered.is_empty());
+        Ok(())
+    }
+
+    fn scattered(&self) -> Option<&Scattered> {
+        self.repair.as_ref()?.scattered.as_ref()
+    }
+
+    /// The piece behind the data without gaps, if it has arrived.
+    fn next_piece(&mut self) -> Option<Bytes> {
+        let received = self.received;
+        self.repair.as_mut()?.scattered.as_mut()?.take(received)
+    }
+
+    fn append(&mut self, data: &Bytes) {
+        self.received += data.len() as u32;
+        keep(&mut self.data, data);
+    }
+
+    /// Forgets the data that has arrived.
+    pub fn drop_data(&mut self) {
+        self.data.clear();
+        if let Some(repair) = &mut self.repair {
+            repair.scattered = None;
+        }
+    }
+
+    /// Data that has arrived and is kept, bytes.
+    pub fn kept_bytes(&self) -> u64 {
+        let waiting = self.scattered().map_or(0, Scattered::bytes);
+        self.data.iter().map(|piece| piece.len() as u64).sum::<u64>() + waiting
     }
 }
 

@@ -6,6 +6,7 @@
 pub(super) mod reassign;
 pub(super) mod recovery_r2t;
 pub(super) mod retained;
+mod retention;
 pub(super) mod snack;
 
 /// What recovery has done in a session so far.

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use iscsi_wire::DataOut;
 use smallvec::SmallVec;
 
-use super::super::data_out::{condemn, keep};
+use super::super::pieces::keep;
 use super::super::sense::Condition;
 use super::super::session::TargetSession;
 use super::super::task::{DataOutPieces, Sequence, Task, TaskId};
@@ -70,7 +70,7 @@ pub(in super::super) fn add_hole(task: &mut Task, from: u32, to: u32) {
     repair.recoveries = repair.recoveries.saturating_add(1);
     repair.holes.push((from, to));
     if repair.recoveries > MAX_RECOVERIES_PER_TASK {
-        condemn(task, Condition::ProtocolServiceCrcError);
+        task.condemn(Condition::ProtocolServiceCrcError);
     }
 }
 

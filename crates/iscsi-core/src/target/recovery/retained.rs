@@ -12,12 +12,9 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use iscsi_wire::{Cid, Itt, Lun, Opcode, StatSn, Ttt};
 use rustc_hash::FxHashMap;
-use smallvec::SmallVec;
 
 use super::super::actions::Payload;
-use super::super::connection::Connection;
-use super::super::data_in::{ReadPlan, Residual};
-use super::super::session::TargetSession;
+use super::super::read_plan::{ReadPlan, Residual};
 use crate::limits::{MAX_RETAINED_COMMANDS, MAX_RETAINED_STATUS_BYTES, MAX_RETAINED_STATUSES};
 use crate::pdu_writer::TxPdu;
 
@@ -32,7 +29,7 @@ pub(in super::super) struct SentStatus {
 
 impl SentStatus {
     /// Keeps `pdu` with a copy of its data: the data of a ping answer lies in the receive buffer in which the ping arrived.
-    fn of(pdu: &TxPdu, itt: Itt) -> Self {
+    pub fn of(pdu: &TxPdu, itt: Itt) -> Self {
         let data = || Bytes::copy_from_slice(&pdu.data.bytes());
         let keeps = pdu.bhs.opcode() != Opcode::DataIn.code();
         Self { pdu: keeps.then(|| TxPdu::with_data(pdu.bhs, data())), itt }
@@ -64,16 +61,16 @@ impl SentStatuses {
         self.sent.get(index)
     }
 
-    fn push(&mut self, status: SentStatus) {
+    pub fn push(&mut self, status: SentStatus) {
         self.bytes += status.kept_bytes();
         self.sent.push_back(status);
     }
 
-    fn is_too_much(&self) -> bool {
+    pub fn is_too_much(&self) -> bool {
         self.sent.len() > MAX_RETAINED_STATUSES || self.bytes > MAX_RETAINED_STATUS_BYTES
     }
 
-    fn pop_oldest(&mut self) -> Option<SentStatus> {
+    pub fn pop_oldest(&mut self) -> Option<SentStatus> {
         let oldest = self.sent.pop_front()?;
         self.bytes -= oldest.kept_bytes();
         Some(oldest)
@@ -178,7 +175,7 @@ impl Retained {
         }
     }
 
-    fn keep(&mut self, mut outcome: Outcome, bytes_max: u64) {
+    pub fn keep(&mut self, mut outcome: Outcome, bytes_max: u64) {
         outcome.serial = self.next_serial;
         self.next_serial += 1;
         if self.by_itt.len() >= MAX_RETAINED_COMMANDS
@@ -200,7 +197,7 @@ impl Retained {
         }
     }
 
-    fn retain(&mut self, mut keeps: impl FnMut(&mut Outcome) -> bool) {
+    pub fn retain(&mut self, mut keeps: impl FnMut(&mut Outcome) -> bool) {
         let bytes = &mut self.bytes;
         self.by_itt.retain(|_, outcome| {
             let kept = keeps(outcome);
@@ -222,76 +219,5 @@ impl Retained {
         debug_assert_eq!(bytes, self.bytes, "bytes of Data-In that are kept");
         debug_assert!(bytes <= bytes_max, "Data-In that is kept is bounded");
         debug_assert!(self.len() <= MAX_RETAINED_COMMANDS, "completed commands are bounded");
-    }
-}
-
-impl TargetSession {
-    /// Keeps a completed command, as far as the level requires.
-    pub(in super::super) fn retain(&mut self, outcome: Outcome) {
-        let level = self.params.error_recovery_level;
-        let has_data = !outcome.data_in.bytes.is_empty();
-        if (level >= 1 && has_data) || (level >= 2 && !outcome.immediate) {
-            self.retained.keep(outcome, self.config.retained_bytes_max);
-        }
-    }
-
-    /// Keeps a numbered response until it is acknowledged.
-    pub(in super::super) fn retain_status(&mut self, cid: Cid, pdu: &TxPdu, itt: Itt) {
-        let Some(connection) = self.connection(cid) else { return };
-        connection.statuses.push(SentStatus::of(pdu, itt));
-        while let Some(connection) =
-            self.connection(cid).filter(|connection| connection.statuses.is_too_much())
-            && let Some(oldest) = connection.statuses.pop_oldest()
-        {
-            self.release(cid, oldest.itt);
-        }
-    }
-
-    /// Drops what the initiator has acknowledged.
-    pub(in super::super) fn release_acknowledged(&mut self, cid: Cid) {
-        while let Some(connection) = self.connection(cid) {
-            let unacknowledged = connection.acknowledged.distance_to(connection.stat_sn) as usize;
-            if connection.statuses.len() <= unacknowledged {
-                return;
-            }
-            if let Some(status) = connection.statuses.pop_oldest() {
-                self.release(cid, status.itt);
-            }
-        }
-    }
-
-    /// The status of a command is acknowledged, or is no longer kept: drops the command.
-    fn release(&mut self, cid: Cid, itt: Itt) {
-        if !itt.is_reserved() && self.retained.get(itt).is_some_and(|outcome| outcome.home() == Some(cid)) {
-            self.retained.take(itt);
-        }
-    }
-
-    /// A connection is gone: its completed commands are dropped, or wait to be reassigned.
-    pub(in super::super) fn release_statuses(&mut self, connection: Connection, keeps: bool) {
-        let cid = connection.cid;
-        self.retained.retain(|outcome| {
-            if outcome.home() != Some(cid) {
-                return true;
-            }
-            outcome.orphan = true;
-            // Immediate commands die with their connection.
-            //= rfc7143 7.14 ERL-09
-            keeps && !outcome.immediate
-        });
-    }
-
-    /// Drops the completed commands of a lost connection, and notes their logical units.
-    pub(in super::super) fn release_orphans(&mut self, cid: Cid) {
-        let mut cleared: SmallVec<[Lun; 16]> = SmallVec::new();
-        self.retained.retain(|outcome| {
-            let dies = outcome.orphan && outcome.cid == cid;
-            if dies {
-                cleared.push(outcome.lun);
-            }
-            !dies
-        });
-        self.recovery_counts.tasks_expired += cleared.len() as u64;
-        cleared.into_iter().for_each(|lun| self.note_cleared(lun));
     }
 }

@@ -264,7 +264,7 @@ impl TargetSession {
     fn end_refused(&mut self, cid: Cid, itt: Itt) {
         let Some(id) = self.tasks.find(itt) else { return };
         let Some(task) = self.tasks.get_mut(id).filter(|task| task.home() == Some(cid)) else { return };
-        super::super::data_out::condemn(task, Condition::SnackRejected);
+        task.condemn(Condition::SnackRejected);
         self.after_data(id);
     }
 }
