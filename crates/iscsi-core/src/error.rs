@@ -8,8 +8,8 @@ use std::borrow::Cow;
 
 use iscsi_wire::{RejectReason, WireError};
 
-use crate::negotiation::Role;
 use crate::pdu_reader::FramingError;
+use crate::role::Role;
 
 /// A rule that the peer broke.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -25,6 +25,7 @@ pub mod negotiation;
 pub mod params;
 pub mod pdu_reader;
 pub mod pdu_writer;
+mod role;
 pub mod send_order;
 pub mod target;
 pub mod text_exchange;

@@ -15,19 +15,11 @@ use crate::error::ProtocolViolation;
 use crate::keys::{Class, F, Field, Key, O, Pick, S, Sender, Words};
 use crate::limits::MAX_NEGOTIATION_KEYS;
 use crate::params::{Bounds, DigestPolicy, Params};
+pub use crate::role::Role;
 
 /// The rule of a refusal because a digest that our configuration requires was not agreed on: in that case neither end breaks the
 /// protocol.
 pub(crate) const DIGEST_REQUIRED: &str = "RFC 7143 13.1, with the digest required by configuration";
-
-/// Which end we are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// We opened the connection.
-    Initiator,
-    /// We accepted it.
-    Target,
-}
 
 /// Where a negotiation takes place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,9 +9,10 @@ use iscsi_wire::{
 use super::actions::{CloseReason, violation};
 use super::command::Command;
 use super::data_in::check_allegiance;
-use super::read_order::enter_r2t;
 use super::session::InitiatorSession;
+use super::task::Task;
 use crate::error::ProtocolViolation;
+use crate::extents::Refused;
 use crate::pdu_writer::TxPdu;
 
 /// CDB bytes that the basic header segment holds.
@@ -199,4 +200,22 @@ impl InitiatorSession {
     fn max_send(&mut self, cid: Cid) -> u32 {
         self.connection(cid).map_or(512, |connection| connection.max_send)
     }
+}
+
+/// Enters an R2T, whose bytes must not have been requested, or sent unasked, before.
+//= rfc7143 11.8 R2T-03
+//= rfc7143 13.19 DAT-05
+fn enter_r2t(task: &mut Task, offset: u32, length: u32) -> Result<(), CloseReason> {
+    task.request(offset, length).map_err(|refused| {
+        let what = match refused {
+            Refused::Overlap => {
+                format!("an R2T for {length} bytes at {offset}, some of which were sent before")
+            }
+            Refused::TooMany => "R2Ts that leave more holes than can be recorded".to_owned(),
+            Refused::TooLong => {
+                format!("an R2T for {length} bytes at {offset}, beyond what a command can transfer")
+            }
+        };
+        violation("RFC 7143 11.8", what)
+    })
 }

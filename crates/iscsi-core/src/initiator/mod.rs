@@ -3,7 +3,7 @@
 //! A session takes [`command::Command`]s and received PDUs; [`session::InitiatorSession::poll_action`] returns what to do next.
 //! Each concern has its own file: `command_window` assigns CmdSNs, `task` holds tasks, `write_data` assembles write data,
 //! `data_out` answers R2Ts, `data_in` checks received data and status, `task_management` deals with commands that take too long,
-//! `reject` with rejected PDUs, `messages` with pings and events, `text` with discovery, `connection` with joining, leaving and
+//! `reject` with rejected PDUs, `messages` with pings and events, `text` with discovery, `connections` with joining, leaving and
 //! failing, `ledger` with statuses, `scheduler` with spreading commands over connections, `recovery` with error recovery levels 1
 //! and 2.
 //!
@@ -16,17 +16,23 @@ pub mod command;
 mod command_flow;
 mod command_window;
 mod connection;
+mod connections;
 mod data_in;
 mod data_out;
+mod exchange;
 mod invariants;
 mod ledger;
 pub mod login;
 mod login_failure;
+mod login_support;
+mod managing;
 mod messages;
+mod outcome;
 mod read_order;
 mod recovery;
 mod reject;
 mod scheduler;
+mod scheduling;
 mod security;
 pub mod session;
 mod task;

@@ -3,7 +3,6 @@
 use iscsi_wire::DataIn;
 
 use super::actions::{CloseReason, violation};
-use super::task::Task;
 use crate::extents::{Extents, Refused};
 use crate::params::DataOrder;
 
@@ -53,22 +52,4 @@ impl Scoreboard {
             false => Ok(()),
         }
     }
-}
-
-/// Enters an R2T, whose bytes must not have been requested, or sent unasked, before.
-//= rfc7143 11.8 R2T-03
-//= rfc7143 13.19 DAT-05
-pub(super) fn enter_r2t(task: &mut Task, offset: u32, length: u32) -> Result<(), CloseReason> {
-    task.request(offset, length).map_err(|refused| {
-        let what = match refused {
-            Refused::Overlap => {
-                format!("an R2T for {length} bytes at {offset}, some of which were sent before")
-            }
-            Refused::TooMany => "R2Ts that leave more holes than can be recorded".to_owned(),
-            Refused::TooLong => {
-                format!("an R2T for {length} bytes at {offset}, beyond what a command can transfer")
-            }
-        };
-        violation("RFC 7143 11.8", what)
-    })
 }

@@ -9,7 +9,8 @@
 
 use iscsi_wire::parse_number;
 
-use super::login::{ChapConfig, LoginFailure, LoginSupport};
+use super::login_failure::LoginFailure;
+use super::login_support::{ChapConfig, LoginSupport};
 use crate::chap::{self, Challenge, ChapAlgorithm, PeerChallenge};
 use crate::error::ProtocolViolation;
 use crate::limits::MAX_CHAP_NAME_BYTES;

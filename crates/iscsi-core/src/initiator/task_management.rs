@@ -4,42 +4,16 @@
 //! One function of the latter kind is under way at a time, because a target need not accept more (RFC 7143 4.2.2.1). A task keeps
 //! its tag, and continues to answer R2Ts, until the target has reported its end.
 
-use std::collections::VecDeque;
-
 use iscsi_wire::{
     Cid, CmdSn, DataSn, Itt, Lun, TaskManagementRequest, TaskManagementResponse, TmfFunction, TmfResponse,
 };
 
 use super::actions::{Action, CloseReason, ManagementAnswer};
 use super::command::{Completion, Ending};
+use super::managing::Deferred;
 use super::session::InitiatorSession;
 use super::task::{Held, Management, Task, Wanted};
-use crate::limits::MAX_INITIATOR_TASKS;
 use crate::{Time, earlier};
-
-/// A function that the caller requested for a command, with the caller's names for both.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Deferred {
-    function: TmfFunction,
-    of: u64,
-    user: u64,
-}
-
-/// The functions of a session, except those that settle orphans. What is under way is in the table of tasks.
-#[derive(Debug, Default)]
-pub(super) struct Managing {
-    under_way: usize,
-    /// Functions that the caller requested for commands whose connection is gone: they wait until those are settled.
-    deferred: VecDeque<Deferred>,
-}
-
-impl Managing {
-    /// Checks what holds after every event, where debug assertions are on; `under_way` is counted in the table.
-    pub fn check(&self, under_way: usize) {
-        debug_assert_eq!(under_way, self.under_way, "task management functions under way");
-        debug_assert!(self.deferred.len() <= MAX_INITIATOR_TASKS, "deferred functions are bounded");
-    }
-}
 
 impl InitiatorSession {
     /// Requests a task management function for a logical unit, the target or the nexus on behalf of the caller; ends with
@@ -67,8 +41,8 @@ impl InitiatorSession {
         let found = self.tasks.commands().find(|(_, task)| task.command.user == of);
         let found = found.map(|(itt, task)| (itt, task.command.lun, task.cmd_sn, task.orphan));
         let response = match found {
-            Some((_, _, Some(_), true)) if self.managing.deferred.len() < MAX_INITIATOR_TASKS => {
-                return self.managing.deferred.push_back(Deferred { function, of, user });
+            Some((_, _, Some(_), true)) if self.managing.may_defer() => {
+                return self.managing.defer(Deferred { function, of, user });
             }
             Some((_, _, Some(_), true)) => TmfResponse::FunctionRejected,
             Some((itt, lun, Some(cmd_sn), false)) => {
@@ -89,8 +63,7 @@ impl InitiatorSession {
 
     /// Starts the functions that waited for their command to be settled.
     pub(super) fn manage_deferred(&mut self) {
-        for _ in 0..self.managing.deferred.len() {
-            let Some(Deferred { function, of, user }) = self.managing.deferred.pop_front() else { return };
+        for Deferred { function, of, user } in self.managing.take_deferred() {
             // Those that still must wait go to the end.
             self.manage_task(self.now, function, of, user);
         }
@@ -98,7 +71,7 @@ impl InitiatorSession {
 
     /// The caller's names for the functions under way. For a session that is over: they get no answer.
     pub fn unanswered(&mut self) -> Vec<u64> {
-        let deferred = self.managing.deferred.drain(..).map(|deferred| deferred.user);
+        let deferred = self.managing.take_deferred().into_iter().map(|deferred| deferred.user);
         let under_way = self.tasks.managements().filter_map(|(_, management)| match management.wanted {
             Wanted::Caller(user) => Some(user),
             _ => None,
@@ -116,7 +89,7 @@ impl InitiatorSession {
 
     /// When the first of the functions under way has taken too long.
     pub(super) fn management_due(&self) -> Option<Time> {
-        match self.managing.under_way + self.settling.under_way() {
+        match self.managing.under_way() + self.settling.under_way() {
             0 => None,
             _ => self.tasks.managements().map(|(_, management)| management.deadline).min(),
         }
@@ -179,7 +152,7 @@ impl InitiatorSession {
         }
         // The others wait until this one is settled; `management_over` calls this function again.
         if let Some((_, itt, lun, Some(cmd_sn))) = overdue
-            && self.managing.under_way == 0
+            && self.managing.is_idle()
         {
             self.abort(itt, lun, cmd_sn);
         }
@@ -233,7 +206,9 @@ impl InitiatorSession {
     pub(super) fn begin(&mut self, management: Management) {
         match self.tasks.insert(Held::Management(management)) {
             Ok(itt) => {
-                self.managing.under_way += usize::from(management.wanted != Wanted::Settle);
+                if management.wanted != Wanted::Settle {
+                    self.managing.begin();
+                }
                 self.send_management(itt, &management);
             }
             Err(_) => self.close(CloseReason::Unresponsive, self.time2wait()),
@@ -275,7 +250,7 @@ impl InitiatorSession {
         }
         if let Wanted::Caller(user) = management.wanted {
             self.tasks.remove(pdu.itt);
-            self.managing.under_way -= 1;
+            self.managing.end();
             // If the target says that the task does not exist, all its PDUs have already arrived, except those that we know to be
             // missing and those on another connection.
             let holes = |session: &mut Self| session.connection(cid).is_some_and(|c| c.statuses.has_holes());
@@ -308,7 +283,7 @@ impl InitiatorSession {
             return Ok(());
         }
         self.tasks.remove(pdu.itt);
-        self.managing.under_way -= 1;
+        self.managing.end();
         self.end_tasks_of(&management);
         self.management_over();
         Ok(())
@@ -316,7 +291,7 @@ impl InitiatorSession {
 
     /// Whether a function is under way whose completion ends the task `itt`.
     pub(super) fn is_being_ended(&self, itt: Itt) -> bool {
-        let Some(task) = self.tasks.task(itt).filter(|_| self.managing.under_way > 0) else { return false };
+        let Some(task) = self.tasks.task(itt).filter(|_| !self.managing.is_idle()) else { return false };
         self.tasks.managements().any(|(_, m)| m.wanted != Wanted::Settle && m.ends(itt, task))
     }
 
@@ -343,7 +318,7 @@ impl InitiatorSession {
             self.settling.one_ended();
             return self.close(CloseReason::Unresponsive, self.time2wait());
         }
-        self.managing.under_way -= 1;
+        self.managing.end();
         match (management.wanted, management.function) {
             (Wanted::Caller(user), _) => {
                 let answer = response.map(|response| ManagementAnswer { response, additional: [0; 3] });
@@ -368,7 +343,7 @@ impl InitiatorSession {
 
     /// The function under way has ended: aborts the next overdue command, if any.
     fn management_over(&mut self) {
-        if self.managing.under_way == 0 {
+        if self.managing.is_idle() {
             self.abort_overdue();
         }
     }
@@ -379,13 +354,13 @@ impl InitiatorSession {
         if management.wanted == Wanted::Settle {
             return self.settled(management, None);
         }
-        self.managing.under_way -= 1;
+        self.managing.end();
         if let Wanted::Caller(user) = management.wanted {
             match self.tasks.task(management.referenced) {
                 // It is requested again once its command has been settled.
                 Some(task) => {
                     let (function, of) = (management.function, task.command.user);
-                    self.managing.deferred.push_back(Deferred { function, of, user });
+                    self.managing.defer(Deferred { function, of, user });
                 }
                 None => self.act(Action::Managed { user, answer: None }),
             }
@@ -400,7 +375,7 @@ impl InitiatorSession {
     /// Whether an I_T NEXUS RESET is under way: then the loss of a connection is its answer.
     //= rfc7144 6.3 P2-05
     pub(super) fn resets_nexus(&self) -> bool {
-        self.managing.under_way > 0
+        !self.managing.is_idle()
             && self.tasks.managements().any(|(_, m)| m.function == TmfFunction::ITNexusReset)
     }
 
@@ -415,7 +390,7 @@ impl InitiatorSession {
                 self.act(Action::Managed { user, answer: None });
             }
         }
-        self.managing.under_way = 0;
+        self.managing.clear();
         self.settling.clear();
         let sent = self.tasks.commands().filter(|(_, task)| task.cmd_sn.is_some());
         let sent: Vec<Itt> = sent.map(|(itt, _)| itt).collect();

@@ -6,6 +6,7 @@ use iscsi_wire::{Cid, Itt, Lun, RejectReason, TextBuilder, TextPairs, TextReques
 use super::actions::{Action, CloseReason, TargetRecord, violation};
 use super::address::TargetAddress;
 use super::connection::Connection;
+use super::exchange::TextExchange;
 use super::session::InitiatorSession;
 use super::task::Held;
 use crate::Time;
@@ -16,32 +17,6 @@ use crate::negotiation::{Negotiator, Phase, Received, Role};
 use crate::params::Params;
 use crate::pdu_reader::RxPdu;
 use crate::pdu_writer::TxPdu;
-
-/// The one text exchange under way on a connection.
-#[derive(Debug)]
-pub(super) struct TextExchange {
-    itt: Itt,
-    /// MaxRecvDataSegmentLength that it declares, bytes.
-    declares: Option<u32>,
-    received: Vec<u8>,
-    /// It is a SendTargets; otherwise it declares a length, or is an empty exchange that the target requested.
-    send_targets: bool,
-    /// F of our last request.
-    asked_final: bool,
-    deadline: Time,
-}
-
-impl TextExchange {
-    /// Its deadline.
-    pub(super) fn deadline(&self) -> Time {
-        self.deadline
-    }
-
-    /// Whether the caller waits for the targets that it returns.
-    pub(super) fn wants_targets(&self) -> bool {
-        self.send_targets
-    }
-}
 
 impl InitiatorSession {
     /// Requests a list of targets: `All`, a name, or an empty value for the session's own target. Ends with [`Action::Targets`]

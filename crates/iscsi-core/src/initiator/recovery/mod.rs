@@ -8,15 +8,17 @@
 //! | [`reassign`] | the tasks of a connection that is gone | any; reassigned at 2 |
 //! | [`session`] | the commands of a session that is gone | 0 |
 
-pub(super) mod reassign;
+pub(super) mod asking;
+pub(super) mod holes;
+pub(super) mod missing;
+mod reassign;
 mod resegment;
-pub(super) mod session;
-pub(super) mod snack;
-
-use std::time::Duration;
+mod session;
+pub(super) mod settlement;
+mod snack;
 
 use crate::error::{Disposition, Fault};
-use crate::limits::{MAX_RESENDS, MAX_SNACKS};
+use crate::limits::MAX_RESENDS;
 use crate::negotiation::Role;
 use crate::{Time, earlier};
 use iscsi_wire::{Cid, StatSn};
@@ -24,74 +26,6 @@ use iscsi_wire::{Cid, StatSn};
 use super::actions::{CloseReason, violation};
 use super::ledger::Sight;
 use super::session::InitiatorSession;
-
-/// State of the requests for missing numbers of one kind. They are sent after a short delay, so that one request covers a run,
-/// and again if nothing arrives.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Asking {
-    /// When to request the numbers that were not requested yet.
-    at: Option<Time>,
-    /// When to request everything again.
-    again_at: Option<Time>,
-    /// Numbers before this one were requested.
-    until: Option<u32>,
-    tries: u8,
-}
-
-impl Asking {
-    /// More numbers are missing: request them by `at`.
-    pub(super) fn wish(&mut self, at: Time) {
-        self.at = earlier(self.at, Some(at));
-    }
-
-    /// When a request is due.
-    pub(super) fn due(&self) -> Option<Time> {
-        earlier(self.at, self.again_at)
-    }
-
-    /// The number from which to send requests now, when those from `first` up to, not including, `end` may be missing. `None`:
-    /// nothing is due.
-    fn fire(
-        &mut self,
-        now: Time,
-        first: u32,
-        end: u32,
-        again_after: Duration,
-    ) -> Option<Result<u32, TooOften>> {
-        if self.due().is_none_or(|at| at > now) {
-            return None;
-        }
-        let again = self.again_at.is_some_and(|at| at <= now);
-        let asked = self.until.filter(|until| !again && until.wrapping_sub(first) < 1 << 31);
-        let from = asked.unwrap_or(first);
-        if again {
-            self.tries += 1;
-        }
-        if self.tries >= MAX_SNACKS {
-            return Some(Err(TooOften));
-        }
-        (self.at, self.until) = (None, Some(end));
-        // Numbers found missing later do not delay the repeated request for the earlier ones.
-        if again || self.again_at.is_none() {
-            self.again_at = Some(now + again_after);
-        }
-        Some(Ok(from))
-    }
-
-    /// Whether everything before `end` was requested.
-    pub(super) fn covers(&self, end: u32) -> bool {
-        self.due().is_some() && self.until.is_some_and(|until| until >= end)
-    }
-
-    /// Some of them have arrived: the tries start again.
-    pub(super) fn progress(&mut self) {
-        self.tries = 0;
-    }
-}
-
-/// The same numbers were requested too often.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct TooOften;
 
 impl InitiatorSession {
     /// Whether lost and damaged PDUs are requested again.
@@ -230,34 +164,5 @@ impl InitiatorSession {
         self.window.count_retry();
         self.counters.commands_retried += 1;
         self.send_command(itt, hole);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    // covers: ERL-03
-    #[test]
-    fn what_is_found_missing_later_does_not_put_off_asking_again() {
-        let (start, patience) = (Time::default(), Duration::from_secs(1));
-        let mut asking = Asking::default();
-        asking.wish(start);
-        assert_eq!(asking.fire(start, 120, 121, patience), Some(Ok(120)));
-        // Each further hole is requested separately, until the request for the first one is repeated.
-        for n in 1..4 {
-            let now = start + Duration::from_millis(300) * n;
-            asking.wish(now);
-            assert_eq!(asking.fire(now, 120, 121 + n, patience), Some(Ok(120 + n)), "hole {n}");
-        }
-        let again = start + patience;
-        assert_eq!(asking.due(), Some(again));
-        assert_eq!(asking.fire(again, 120, 124, patience), Some(Ok(120)));
-        // But not for ever.
-        let mut tries = 1;
-        while asking.fire(start + patience * (tries + 1), 120, 124, patience) == Some(Ok(120)) {
-            tries += 1;
-        }
-        assert_eq!(tries, u32::from(MAX_SNACKS) - 1);
     }
 }

@@ -11,10 +11,9 @@
 //! for a task, it may have been on any lost one of these, or still on its way on the connection with an even CID on which it was
 //! sent. A TASK REASSIGN is sent for it too, and it continues where it is if the target answers "task still allegiant".
 //!
-//! A few functions are under way at a time ([`MAX_SETTLING`]); commands are settled in the order of their CmdSN. A task that
+//! A few functions are under way at a time ([`MAX_SETTLING`](crate::limits::MAX_SETTLING)); commands are settled in the order of their CmdSN. A task that
 //! another function is about to end waits for the answer to that function: started again meanwhile, it would outlive it.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use iscsi_wire::{Cid, Itt, TmfFunction, TmfResponse};
@@ -23,59 +22,12 @@ use super::super::actions::{Action, CloseReason};
 use super::super::command::{Completion, Ending};
 use super::super::session::InitiatorSession;
 use super::super::task::{Held, Management, Wanted};
+use super::settlement::Settling;
 use crate::Time;
-use crate::limits::{MAX_RESENDS, MAX_SETTLING};
+use crate::limits::MAX_RESENDS;
 
 /// Pause before repeating a request to a target that still holds a task for its old connection.
 const ALLEGIANCE_PAUSE: Duration = Duration::from_millis(200);
-
-/// A task to settle.
-#[derive(Clone, Copy, Debug)]
-struct Settling {
-    itt: Itt,
-    /// The target keeps no tasks of its connection.
-    kills: bool,
-    not_before: Time,
-}
-
-/// The tasks of lost connections that are to be settled, and how many functions settle such tasks now.
-#[derive(Debug, Default)]
-pub(in super::super) struct Settlement {
-    /// In order.
-    queue: VecDeque<Settling>,
-    under_way: usize,
-}
-
-impl Settlement {
-    fn contains(&self, itt: Itt) -> bool {
-        self.queue.iter().any(|settling| settling.itt == itt)
-    }
-
-    fn may_begin(&self) -> bool {
-        self.under_way < MAX_SETTLING
-    }
-
-    /// Functions under way.
-    pub fn under_way(&self) -> usize {
-        self.under_way
-    }
-
-    /// A function that settled a task is over.
-    pub fn one_ended(&mut self) {
-        self.under_way = self.under_way.saturating_sub(1);
-    }
-
-    /// There is nothing to settle any more.
-    pub fn clear(&mut self) {
-        *self = Self::default();
-    }
-
-    /// Checks what holds after every event, where debug assertions are on; `under_way` is counted in the table of tasks.
-    pub fn check(&self, under_way: usize) {
-        debug_assert_eq!(under_way, self.under_way, "functions that settle tasks");
-        debug_assert!(self.under_way <= MAX_SETTLING, "few tasks are settled at a time");
-    }
-}
 
 impl InitiatorSession {
     /// The target has cleaned up the connection `cid`; its tasks may be settled after `wait`.
@@ -91,7 +43,7 @@ impl InitiatorSession {
             .collect();
         tasks.sort_unstable();
         let not_before = self.now + wait;
-        self.settling.queue.extend(tasks.into_iter().map(|(_, itt)| Settling { itt, kills, not_before }));
+        tasks.into_iter().for_each(|(_, itt)| self.settling.add(Settling { itt, kills, not_before }));
         self.settle();
     }
 
@@ -106,7 +58,7 @@ impl InitiatorSession {
     #[inline]
     pub(super) fn settle_due(&self) -> Option<Time> {
         // Called for every PDU, and there is hardly ever a task to settle.
-        if self.settling.queue.is_empty() {
+        if self.settling.is_empty() {
             return None;
         }
         let first = self.next_to_settle().filter(|_| self.settling.may_begin())?;
@@ -115,7 +67,7 @@ impl InitiatorSession {
             true => self.data_connection()?,
             false => self.any_connection()?,
         };
-        Some(self.settling.queue[first].not_before)
+        Some(first.not_before)
     }
 
     /// Starts to settle tasks, as many as may be under way at a time.
@@ -126,13 +78,12 @@ impl InitiatorSession {
 
     fn settle_next(&mut self) {
         while self.settling.may_begin() && !self.is_closed() {
-            let Some(at) = self.next_to_settle() else { return };
-            let next = self.settling.queue[at];
+            let Some(next) = self.next_to_settle() else { return };
             let Some(cid) = self.settling_connection() else { return };
             if next.not_before > self.now {
                 return;
             }
-            self.settling.queue.remove(at);
+            self.settling.take(next.itt);
             let Some(task) = self.tasks.task(next.itt).filter(|task| task.orphan) else { continue };
             let Some(cmd_sn) = task.cmd_sn else { continue };
             // ExpDataSN has a meaning for reads only.
@@ -145,9 +96,9 @@ impl InitiatorSession {
         }
     }
 
-    /// Index of the first task to settle that no function under way is about to end.
-    fn next_to_settle(&self) -> Option<usize> {
-        self.settling.queue.iter().position(|settling| !self.is_being_ended(settling.itt))
+    /// The first task to settle that no function under way is about to end.
+    fn next_to_settle(&self) -> Option<Settling> {
+        self.settling.next(|itt| !self.is_being_ended(itt))
     }
 
     /// The connection for the function that settles a task, where the task then continues.
@@ -173,7 +124,7 @@ impl InitiatorSession {
             wanted: Wanted::Settle,
             resends: 0,
         };
-        self.settling.under_way += 1;
+        self.settling.one_begins();
         self.begin(management);
     }
 
@@ -192,14 +143,14 @@ impl InitiatorSession {
                 self.reassigned(itt, management.cid)
             }
             (TmfFunction::TaskReassign, Some(TmfResponse::TaskDoesNotExist)) if being_ended => {
-                self.settling.queue.push_back(again(false, now));
+                self.settling.add(again(false, now));
             }
             (TmfFunction::TaskReassign, Some(TmfResponse::TaskDoesNotExist)) => {
                 match self.window.is_acknowledged(management.ref_cmd_sn) {
                     true => self.begin_anew(itt, true),
                     false if self.is_asymmetric() => match self.next_connection(0) {
                         Some(commands) => self.send_again(itt, commands),
-                        None => self.settling.queue.push_back(again(false, now + ALLEGIANCE_PAUSE)),
+                        None => self.settling.add(again(false, now + ALLEGIANCE_PAUSE)),
                     },
                     false => self.send_again(itt, management.cid),
                 }
@@ -214,14 +165,14 @@ impl InitiatorSession {
                 if task.resends < MAX_RESENDS =>
             {
                 task.resends += 1;
-                self.settling.queue.push_front(again(false, now + ALLEGIANCE_PAUSE));
+                self.settling.add_first(again(false, now + ALLEGIANCE_PAUSE));
             }
-            (TmfFunction::TaskReassign, Some(_)) => self.settling.queue.push_front(again(true, now)),
+            (TmfFunction::TaskReassign, Some(_)) => self.settling.add_first(again(true, now)),
             (TmfFunction::AbortTask, Some(TmfResponse::FunctionComplete | TmfResponse::TaskDoesNotExist)) => {
                 self.begin_anew(itt, false);
             }
             (function, None) => {
-                self.settling.queue.push_front(again(function == TmfFunction::AbortTask, now));
+                self.settling.add_first(again(function == TmfFunction::AbortTask, now));
             }
             _ => self.close(CloseReason::Unresponsive, self.time2wait()),
         }

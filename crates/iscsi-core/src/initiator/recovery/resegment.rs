@@ -7,21 +7,10 @@
 use iscsi_wire::{Cid, DataIn, Itt, SnackRequest, SnackType, StatSn, Ttt};
 
 use super::super::actions::{Action, CloseReason};
-use super::super::data_in::Outcome;
+use super::super::outcome::Outcome;
 use super::super::session::InitiatorSession;
-use super::Asking;
+use super::holes::Anew;
 use crate::pdu_reader::RxPdu;
-
-/// State of a task whose data is being sent again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Anew {
-    /// SNACK Tag of the last request.
-    tag: u32,
-    /// A PDU has been damaged since.
-    damaged: bool,
-    /// StatSN of a status that came without the tag: it is not acknowledged before the data has arrived.
-    held: Option<StatSn>,
-}
 
 impl InitiatorSession {
     /// Requests all data of a task again, in a new cut.
@@ -96,8 +85,7 @@ impl InitiatorSession {
             return Ok(true);
         }
         if anew.tag == snack_tag {
-            holes.asking = Asking { tries: holes.asking.tries + 1, ..Asking::default() };
-            holes.asking.wish(now);
+            holes.asking.start_over(now);
         }
         self.hold_untagged(cid, itt, stat_sn);
         Ok(true)

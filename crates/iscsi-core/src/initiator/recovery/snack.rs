@@ -1,122 +1,20 @@
 //! The SNACK controller: requests missing data, R2Ts and statuses, late enough that one request covers a run (RFC 7143 7.8, 7.9,
 //! 11.16; delaying and merging requests is taken from the offload engine of 2013).
 //!
-//! A task without holes has none of this state: [`Holes`] is created when the first PDU is missing and dropped when all have
-//! arrived. PDUs that arrive behind a hole wait there, at most [`MAX_HELD_PDUS`]; nothing is passed up out of order.
-
-use std::collections::BTreeMap;
+//! What is missing is in [`Holes`]; nothing is passed up out of order.
 
 use iscsi_wire::{Cid, DataIn, Itt, Lun, R2t, SnackRequest, SnackType, StatSn, Ttt};
 
 use super::super::actions::{CloseReason, violation};
 use super::super::command::Ending;
-use super::super::data_in::Outcome;
+use super::super::outcome::Outcome;
 use super::super::session::InitiatorSession;
-use super::super::task::{Task, TaskTable};
-use super::{Asking, TooOften};
-use crate::limits::{MAX_HELD_PDUS, MAX_SNACK_RUNS};
+use super::super::task::Task;
+use super::asking::{Asking, TooOften};
+use super::holes::{Holes, Waiting};
+use crate::limits::MAX_HELD_PDUS;
 use crate::params;
 use crate::pdu_reader::RxPdu;
-
-/// A PDU that waits for one before it.
-#[derive(Debug)]
-enum Waiting {
-    DataIn(Box<(DataIn, RxPdu)>),
-    R2t(Box<R2t>),
-}
-
-/// State of a task with missing PDUs.
-#[derive(Debug, Default)]
-pub(in super::super) struct Holes {
-    /// PDUs behind a hole, by DataSN or R2TSN, which share one sequence.
-    waiting: BTreeMap<u32, Waiting>,
-    /// The target has sent every number before this one.
-    known: u32,
-    pub(super) asking: Asking,
-    /// The response, which waits for the data, and its StatSN.
-    response: Option<(StatSn, Outcome)>,
-    /// Set while all data is being sent again; see `resegment`.
-    pub(super) anew: Option<super::resegment::Anew>,
-}
-
-impl Holes {
-    /// Drops the waiting PDUs and the response: they are sent again too.
-    pub(super) fn forget_waiting(&mut self) {
-        self.waiting.clear();
-        self.response = None;
-    }
-
-    /// Whether the data of `pdu` lies between the data of the PDUs that wait before and behind it. So the waiting data is never
-    /// more than the command's data. A PDU that does not fit counts as missing.
-    fn has_place_for(&self, pdu: &DataIn, length: usize) -> bool {
-        let data = |(_, waiting): (&u32, &Waiting)| match waiting {
-            Waiting::DataIn(both) => Some((u64::from(both.0.buffer_offset), both.1.data.len() as u64)),
-            Waiting::R2t(_) => None,
-        };
-        let (begin, n) = (u64::from(pdu.buffer_offset), pdu.data_sn.0);
-        let before = self.waiting.range(..n).rev().find_map(data);
-        let behind = self.waiting.range(n..).find_map(data);
-        before.is_none_or(|(offset, len)| offset + len <= begin)
-            && behind.is_none_or(|(offset, _)| begin + length as u64 <= offset)
-    }
-
-    /// The runs of missing numbers from `from` on, each as its first and its length.
-    fn runs(&self, next: u32, from: u32) -> Vec<(u32, u32)> {
-        let mut runs = Vec::new();
-        let first = next.max(from);
-        let mut at = first;
-        for n in self.waiting.keys().copied().filter(|n| *n >= first).chain([self.known]) {
-            if n > at {
-                runs.push((at, n - at));
-            }
-            at = n.saturating_add(1);
-        }
-        if runs.len() > MAX_SNACK_RUNS {
-            let (first, _) = runs[0];
-            return vec![(first, self.known - first)];
-        }
-        runs
-    }
-}
-
-/// The tasks with PDUs missing, and the tag with which data was last requested in a new cut.
-#[derive(Debug, Default)]
-pub(in super::super) struct Missing {
-    tasks: Vec<Itt>,
-    snack_tag: u32,
-}
-
-impl Missing {
-    /// PDUs of a task are missing.
-    fn remember(&mut self, itt: Itt) {
-        if !self.tasks.contains(&itt) {
-            self.tasks.push(itt);
-        }
-    }
-
-    /// None is missing any more, or none matters.
-    pub fn forget(&mut self, itt: Itt) {
-        self.tasks.retain(|other| *other != itt);
-    }
-
-    pub fn iter(&self) -> impl Iterator<Item = Itt> {
-        self.tasks.iter().copied()
-    }
-
-    /// The SNACK Tag for a new request: never 0 and never ffffffffh, and different each time.
-    pub(super) fn next_tag(&mut self) -> u32 {
-        self.snack_tag = self.snack_tag % (u32::MAX - 1) + 1;
-        self.snack_tag
-    }
-
-    /// Checks what holds after every event, where debug assertions are on.
-    pub fn check(&self, tasks: &TaskTable) {
-        let holed = tasks.commands().filter(|(_, task)| task.holes.is_some()).map(|(itt, _)| itt);
-        for itt in holed {
-            debug_assert!(self.tasks.contains(&itt), "the holes of {itt} are forgotten");
-        }
-    }
-}
 
 impl InitiatorSession {
     /// Handles a Data-In that is not simply the next one: damaged, out of sequence, or of a task with holes.

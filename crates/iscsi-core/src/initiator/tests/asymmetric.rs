@@ -2,7 +2,7 @@
 
 use iscsi_wire::{Cid, Itt, LogoutReason, LogoutResponseCode, Lun, Pdu, TmfFunction, TmfResponse};
 
-use super::super::scheduler::Turns;
+use super::super::scheduling::Turns;
 use super::{Script, params, pattern, status};
 use crate::initiator::command::Ending;
 use crate::initiator::session::{CloseReason, Scheduling};

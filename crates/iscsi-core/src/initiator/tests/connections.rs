@@ -7,7 +7,7 @@ use iscsi_wire::{
     TmfResponse, Tsih,
 };
 
-use super::super::scheduler::{PROMPT, Turns};
+use super::super::scheduling::{PROMPT, Turns};
 use super::{FIRST, Script, logged_in, params, pattern, status};
 use crate::initiator::command::{Command, Ending};
 use crate::initiator::session::{Action, CloseReason, JoinError, Scheduling};

@@ -2,7 +2,7 @@
 
 use iscsi_wire::{LoginRequest, LoginStage, StatSn, TextBuilder, keys};
 
-use super::Head;
+use super::head::Head;
 use super::policy::{Admission, AuthPolicy, LoginNames, LoginPolicy, Refusal};
 use super::reply::Established;
 use super::security::Security;

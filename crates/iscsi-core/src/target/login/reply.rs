@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use iscsi_wire::{CmdSn, LoginResponse, LoginStage, LoginStatus, StatSn, TextBuilder, Tsih, keys};
 
-use super::Head;
+use super::head::Head;
 use super::policy::{LoginNames, Refusal};
 use crate::params::Params;
 use crate::pdu_writer::TxPdu;
