@@ -11,7 +11,7 @@ use payload::Payload;
 use scsi::{MediumError, PiField};
 use smallvec::SmallVec;
 
-use crate::execute::Surroundings;
+use crate::surroundings::Surroundings;
 use crate::unit::Unit;
 
 /// Most bytes of the medium that are compared, checked, combined or filled at a time. No command takes more memory than that, in

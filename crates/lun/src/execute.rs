@@ -9,40 +9,20 @@
 //!   for any more ends after a piece, except between a comparison and the write that depends on it.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
-use bytes::Bytes;
-use engine::SlabRing;
 use payload::Payload;
-use scsi::{MediumError, MediumOp, MediumReply, Protection};
+use scsi::{MediumError, MediumOp, MediumReply};
 
 use crate::blocks::{Blocks, Combine, Failure, PIECE_BYTES, Source};
 use crate::lba_status::lba_status;
 use crate::plain::Plain;
 use crate::protected::{self, Protected, copying};
+use crate::surroundings::Surroundings;
 use crate::unit::{Access, Unit};
 
 /// Zeros are made in pieces of this many bytes: cheap as they are, a store may have to write them.
 const ZERO_PIECE_BYTES: u64 = 64 << 20;
-
-/// What surrounds an operation.
-pub struct Surroundings<'a> {
-    /// Buffers for what is read.
-    pub slabs: &'a SlabRing,
-    /// The data-out of the command.
-    pub data_out: &'a [Bytes],
-    /// Most bytes of data-in that the initiator takes: more is not read.
-    pub read_length: u64,
-    /// Compute a CRC32C over each run of this many bytes of data-in while copying them.
-    pub digest_chunk_bytes: Option<u32>,
-    /// What becomes of protection information.
-    pub protection: Option<Protection>,
-    /// Nobody waits for the result any more: the rest of a long operation is left undone.
-    pub cancelled: &'a AtomicBool,
-}
-
-/// For operations that nobody can cancel.
-pub static NEVER: AtomicBool = AtomicBool::new(false);
 
 /// A reply, and the data that it may bring.
 pub(crate) type Done = (Result<MediumReply, MediumError>, Payload);

@@ -15,13 +15,14 @@ mod lba_status;
 mod plain;
 mod protected;
 mod range_lock;
+mod surroundings;
 #[cfg(test)]
 mod testing;
 mod unit;
 mod work;
 
-pub use execute::{NEVER, Surroundings};
 pub use kept::ReservationFile;
 pub use payload::Payload;
+pub use surroundings::{NEVER, Surroundings};
 pub use unit::{Access, Held, Host, Unit};
 pub use work::{Carried, carry_out, change_to_keep, step, step_now};

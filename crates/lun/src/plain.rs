@@ -8,7 +8,7 @@ use payload::Payload;
 use smallvec::SmallVec;
 
 use crate::blocks::{Blocks, Combine, Failure, Source, range};
-use crate::execute::Surroundings;
+use crate::surroundings::Surroundings;
 use crate::unit::{Access, Unit};
 
 /// Longest read that is looked for in the cache of a store that blocks, bytes. Up to here the way to a worker thread and back costs

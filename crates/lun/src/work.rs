@@ -8,7 +8,8 @@ use payload::Payload;
 use scsi::{DataOut, Effect, Execution, MediumReply, Nexus, Outcome, Step};
 use smallvec::SmallVec;
 
-use crate::execute::{Surroundings, execute, execute_now};
+use crate::execute::{execute, execute_now};
+use crate::surroundings::Surroundings;
 use crate::unit::Unit;
 
 /// Executes the next medium operation of a command.

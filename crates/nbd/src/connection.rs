@@ -21,7 +21,7 @@ use tokio::time::timeout;
 use crate::counters::{Counters, Refusal};
 use crate::export::{Attached, Brought, Facts, Failed, Peer, Work};
 use crate::negotiation::{ALLOCATION_ID, Agreed, Negotiation, Next, Tls};
-use crate::server::{PAGE_BYTES, Shared};
+use crate::shared::{PAGE_BYTES, Shared};
 use crate::wire::{self, Errno, ReplyForm, Request, command, command_flag};
 
 /// Time limit of a handshake.

@@ -12,10 +12,12 @@ pub mod export;
 pub mod negotiation;
 pub mod seats;
 mod server;
+mod shared;
 mod tls;
 pub mod wire;
 
 pub use counters::Counters;
 pub use export::{Denied, Export, Exports, Peer};
-pub use server::{CONNECTIONS_MAX, Job, Offload, Options, Server, StartError};
+pub use server::{CONNECTIONS_MAX, Options, Server, StartError};
+pub use shared::{Job, Offload};
 pub use tls::{TlsError, TlsOptions};

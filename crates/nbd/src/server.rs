@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{Lane, SlabRing};
+use engine::SlabRing;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
@@ -15,13 +15,11 @@ use tokio_rustls::TlsAcceptor;
 use crate::connection;
 use crate::counters::{Counters, Refusal};
 use crate::export::{Exports, REQUEST_BYTES_MAX};
-use crate::seats::Seats;
+use crate::shared::{Offload, PAGE_BYTES, Shared};
 use crate::tls::{self, TlsError, TlsOptions};
 
 /// Most simultaneous connections, including those still negotiating.
 pub const CONNECTIONS_MAX: usize = 256;
-/// The memory for request data is counted in pages of this many bytes.
-pub(crate) const PAGE_BYTES: u64 = 4096;
 /// The longest request may use one part in this many of the memory for data, and so may a connection.
 const SHARE: u64 = 4;
 /// Most threads that drive connections.
@@ -32,11 +30,6 @@ const SLAB_BYTES: usize = 128 << 10;
 const KEEPALIVE: Duration = Duration::from_secs(60);
 /// How long a listener that cannot accept pauses.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-/// A job that may block.
-pub type Job = Box<dyn FnOnce() + Send>;
-/// Hands a job to a worker thread of a unit's lane.
-pub type Offload = Arc<dyn Fn(&Lane, Job) + Send + Sync>;
 
 /// The options of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,25 +59,6 @@ pub enum StartError {
     /// Its threads cannot be started.
     #[error("the threads for NBD cannot be had: {0}")]
     Threads(io::Error),
-}
-
-/// What all connections share.
-pub(crate) struct Shared {
-    pub exports: Arc<dyn Exports>,
-    pub offload: Offload,
-    pub tls: Option<TlsAcceptor>,
-    pub tls_required: bool,
-    pub client_certificates: bool,
-    pub slabs: SlabRing,
-    pub seats: Arc<Seats>,
-    pub counters: Arc<Counters>,
-    /// The memory for request data, in pages.
-    pub memory: Arc<Semaphore>,
-    /// The share of one connection, pages.
-    pub share_pages: usize,
-    /// The longest request, bytes.
-    pub request_bytes_max: u32,
-    pub ending: watch::Receiver<bool>,
 }
 
 /// A running server.

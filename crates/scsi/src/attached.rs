@@ -5,30 +5,11 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::nexus::{Nexus, NexusId};
+use crate::pending::PendingFlag;
 use crate::sense::Asc;
 use crate::unit_attention::{UaScope, UnitAttentionQueue};
-
-/// Whether a nexus may have a unit attention pending at any unit; clones of a nexus share it. A nexus not attached to any
-/// unit counts as having one pending: units identify nexuses by id, and another `Nexus` value with the same id may have one
-/// pending.
-#[derive(Clone, Debug)]
-pub(crate) struct PendingFlag(Arc<AtomicU32>);
-
-/// No unit keeps the flag up to date. The other bits count the units at which a unit attention is pending.
-const UNKNOWN: u32 = 1 << 31;
-
-impl PendingFlag {
-    pub(crate) fn new() -> Self {
-        Self(Arc::new(AtomicU32::new(UNKNOWN)))
-    }
-
-    pub(crate) fn is_raised(&self) -> bool {
-        self.0.load(Ordering::Acquire) != 0
-    }
-}
 
 /// An attached nexus.
 #[derive(Debug)]
@@ -47,14 +28,14 @@ impl Attached {
     /// The nexus has the same id as the attached one but may be another value. From now on commands come with the new value,
     /// so its flag is the one to maintain.
     fn follow(&mut self, flag: &PendingFlag) {
-        if Arc::ptr_eq(&self.flag.0, &flag.0) {
+        if self.flag.is_same(flag) {
             return;
         }
         if self.is_pending() {
-            flag.0.fetch_add(1, Ordering::Release);
-            self.flag.0.fetch_sub(1, Ordering::Release);
+            flag.raise();
+            self.flag.lower();
         }
-        self.flag.0.fetch_or(UNKNOWN, Ordering::Release);
+        self.flag.lose();
         self.flag = flag.clone();
     }
 }
@@ -62,7 +43,7 @@ impl Attached {
 impl Drop for Attached {
     fn drop(&mut self) {
         if self.is_pending() {
-            self.flag.0.fetch_sub(1, Ordering::Release);
+            self.flag.lower();
         }
     }
 }
@@ -87,7 +68,7 @@ impl AttachedNexuses {
         });
         attached.follow(flag);
         self.change(nexus.id, |attentions| attentions.push(asc));
-        flag.0.fetch_and(!UNKNOWN, Ordering::Release);
+        flag.maintain();
     }
 
     pub(crate) fn detach(&mut self, nexus: NexusId) {
@@ -152,11 +133,11 @@ impl AttachedNexuses {
         match (before, attached.is_pending()) {
             (false, true) => {
                 self.pending += 1;
-                attached.flag.0.fetch_add(1, Ordering::Release);
+                attached.flag.raise();
             }
             (true, false) => {
                 self.pending -= 1;
-                attached.flag.0.fetch_sub(1, Ordering::Release);
+                attached.flag.lower();
             }
             _ => {}
         }

@@ -43,6 +43,7 @@ mod mode_sense;
 mod nexus;
 mod orwrite;
 mod outcome;
+mod pending;
 mod persistent_reservation;
 mod prefetch;
 mod protection;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use crate::attached::PendingFlag;
+use crate::pending::PendingFlag;
 
 /// Identity of an I_T nexus by value: equal for equal initiator port name, account and target portal group, no matter when or
 /// on which connection the nexus appears. Not stable between builds: never store it, store the names.

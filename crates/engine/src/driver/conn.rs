@@ -7,7 +7,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
 
-use super::epoll::EpollStats;
+use super::stats::EpollStats;
 use super::{Completion, Token};
 
 /// Segments passed to one sendmsg; the rest go in further calls. The kernel's own limit is 1024.

@@ -30,6 +30,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::conn::{Conn, SendOp};
 use super::polling::{PollCounts, Polling};
+pub use super::stats::EpollStats;
 use super::waker::EventWaker;
 use super::{Completion, Driver, TcpInfo, Token, Waker, tcp_info};
 
@@ -60,19 +61,6 @@ pub struct EpollDriver {
     /// Connections that this driver owns.
     connections: usize,
     stats: EpollStats,
-}
-
-/// System calls made, for benches and metrics.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EpollStats {
-    /// Calls of epoll_wait.
-    pub polls: u64,
-    /// Receive calls, including those that found nothing.
-    pub receives: u64,
-    /// Receive calls that found nothing.
-    pub empty_receives: u64,
-    /// Send calls.
-    pub sends: u64,
 }
 
 #[derive(Debug)]

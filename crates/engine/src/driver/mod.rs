@@ -12,6 +12,7 @@ use bytes::{Bytes, BytesMut};
 mod conn;
 pub mod epoll;
 mod polling;
+mod stats;
 mod tcp_info;
 mod waker;
 

@@ -8,9 +8,12 @@ use blockstore::{
     BlockStore, Durability, Extent, FailedFlush, Geometry, InPlace, Label, MediumReads, Placement,
     ProtectedStore, RamStore, RecordRun, Records, StoreError, not_atomic, read_then_crc32c,
 };
+use bytes::Bytes;
+use engine::SlabRing;
 use scsi::{DataOut, Nexus, PiField, Step};
 
 use super::*;
+use crate::NEVER;
 use crate::testing::unit_on;
 
 const BLOCK: u64 = 512;

@@ -20,7 +20,7 @@ use scsi::{FormatMark, MediumError, MediumOp, MediumReply, PiField, Protection, 
 
 use self::passes::{Digests, Incoming, Outgoing, into_memory};
 use crate::blocks::{Blocks, Combine, Failure, Source, range};
-use crate::execute::Surroundings;
+use crate::surroundings::Surroundings;
 use crate::unit::{Access, Unit};
 
 /// A unit whose blocks have tuples, their records, and what the command says of them.
