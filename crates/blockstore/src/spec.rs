@@ -83,6 +83,39 @@ impl StoreSpec {
         }
     }
 
+    /// The file or block device.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            StoreSpec::Ram { .. } => None,
+            StoreSpec::File { path, .. } => Some(path),
+        }
+    }
+
+    /// Takes a relative path as one in `folder`.
+    pub fn within(mut self, folder: &Path) -> Self {
+        match &mut self {
+            StoreSpec::Ram { .. } => {}
+            StoreSpec::File { path, .. } => *path = folder.join(&*path),
+        }
+        self
+    }
+
+    /// Whether it is opened for reading only.
+    pub fn is_read_only(&self) -> bool {
+        match self {
+            StoreSpec::Ram { .. } => false,
+            StoreSpec::File { options, .. } => options.read_only,
+        }
+    }
+
+    /// Opens it for reading only, or not. A store in memory can always be written.
+    pub fn set_read_only(&mut self, on: bool) {
+        match self {
+            StoreSpec::Ram { .. } => {}
+            StoreSpec::File { options, .. } => options.read_only = on,
+        }
+    }
+
     /// Requests another size.
     pub fn set_size_bytes(&mut self, wanted: u64) {
         match self {

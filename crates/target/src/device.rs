@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use arc_swap::{ArcSwap, Guard};
-use blockstore::{BlockStore, Geometry, Placement, RamStore, StoreError, StoreSpec};
+use blockstore::{BlockStore, Geometry, Placement, RamStore, StoreError};
 use lun::{Host, ReservationFile, Unit};
 use scsi::{
     AccessState, Asc, LogicalUnit, LuConfig, Paths, PiField, ProtectionType, TargetPort, TransferLimits,
@@ -376,11 +376,9 @@ fn reservation_file(
     state_dir: Option<&Path>,
     identity: &UnitIdentity,
 ) -> Option<ReservationFile> {
-    match (state_dir, &config.store) {
+    match (state_dir, config.store.path()) {
         (Some(directory), _) => Some(ReservationFile::within(directory, &identity.file_name())),
-        (None, StoreSpec::File { path, .. }) if !geometry.read_only && path.is_file() => {
-            Some(ReservationFile::beside(path))
-        }
+        (None, Some(path)) if !geometry.read_only && path.is_file() => Some(ReservationFile::beside(path)),
         _ => None,
     }
 }

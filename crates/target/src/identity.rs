@@ -15,7 +15,7 @@ use std::fmt::Write as _;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-use blockstore::{BlockStore, Label, StoreError, StoreSpec, VolumeId};
+use blockstore::{BlockStore, Label, StoreError, VolumeId};
 use scsi::NaaIdentifier;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
@@ -230,13 +230,10 @@ impl Identities<'_> {
 
     /// The identity of a volume that cannot be opened: from its label, if that can be read.
     pub fn of_missing(&self, config: &LunConfig) -> UnitIdentity {
-        let label = match &config.store {
-            StoreSpec::File { path, .. } => {
-                let within = self.state_dir.map(|directory| Label::within(directory, path));
-                [Some(Label::beside(path)), within].into_iter().flatten().find(|place| place.is_file())
-            }
-            StoreSpec::Ram { .. } => None,
-        };
+        let label = config.store.path().and_then(|path| {
+            let within = self.state_dir.map(|directory| Label::within(directory, path));
+            [Some(Label::beside(path)), within].into_iter().flatten().find(|place| place.is_file())
+        });
         let kept = label.and_then(|place| Label::open(place, true).ok()?.identity());
         UnitIdentity::new(kept.unwrap_or_else(|| (self.draw)()), config.serial.as_deref())
     }
@@ -289,7 +286,7 @@ impl Identities<'_> {
 
     /// The identity of a volume that has no place for a label.
     fn of_unlabelled(&self, place: &Place<'_>) -> VolumeId {
-        let StoreSpec::File { path, .. } = &place.config.store else { return (self.draw)() };
+        let Some(path) = place.config.store.path() else { return (self.draw)() };
         if let (Some(device), Some(machine)) = (device_name(path), &self.machine) {
             return derived(&["device", machine, &device]);
         }
@@ -325,8 +322,8 @@ impl Place<'_> {
         if old.zip(state_dir).is_some_and(|(old, directory)| kept(directory, old)) {
             return true;
         }
-        let StoreSpec::File { path, .. } = &self.config.store else { return false };
-        let mut reservations = path.clone().into_os_string();
+        let Some(path) = self.config.store.path() else { return false };
+        let mut reservations = path.to_owned().into_os_string();
         reservations.push(".reservations");
         match std::fs::metadata(path) {
             Ok(file) if file.is_file() => file.blocks() > 0 || Path::new(&reservations).exists(),

@@ -11,6 +11,7 @@
 
 pub mod config;
 mod device;
+mod failures;
 pub mod identity;
 mod memory;
 pub mod observe;

@@ -8,7 +8,6 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use blockstore::StoreSpec;
 use engine::{EpollDriver, Platform, Sender, System};
 use parking_lot::Mutex;
 use scsi::AccessState;
@@ -434,9 +433,7 @@ impl ServerView for Server {
             }
             LunChange::WriteProtect(on) => {
                 unit.read_only = on;
-                if let StoreSpec::File { options, .. } = &mut unit.store {
-                    options.read_only = on;
-                }
+                unit.store.set_read_only(on);
             }
         }
         self.change_to(config).map_err(|error| format!("nothing is changed: {error}"))

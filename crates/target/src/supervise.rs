@@ -3,57 +3,15 @@
 //! The program that contains the server decides what to do. The command `intact serve` ends, so that its service manager
 //! restarts it: half a server would make hosts wait for ever.
 
-use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, OnceLock, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::Server;
+pub use crate::failures::{Failure, Failures};
 use crate::observe::Observe;
-
-/// A thread that ended too early.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
-    /// Its name.
-    pub thread: String,
-    /// The cause.
-    pub what: String,
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the thread {} has ended: {}", self.thread, self.what)
-    }
-}
-
-type Handler = Box<dyn Fn(&Failure) + Send + Sync>;
-
-/// The handler for failures.
-#[derive(Default)]
-pub struct Failures(OnceLock<Handler>);
-
-impl fmt::Debug for Failures {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Failures").field(&self.0.get().is_some()).finish()
-    }
-}
-
-impl Failures {
-    /// Sets the `handler` to call when a thread fails, on that thread. Set it before anything is started; only the first one
-    /// counts.
-    pub fn set_handler(&self, handler: impl Fn(&Failure) + Send + Sync + 'static) {
-        let _ = self.0.set(Box::new(handler));
-    }
-
-    fn report(&self, failure: &Failure) {
-        match self.0.get() {
-            Some(handler) => handler(failure),
-            None => tracing::error!("{failure}"),
-        }
-    }
-}
 
 /// Runs `body` on a separate thread. If it ends with an error or a panic, the failure handler of `observe` is called.
 ///

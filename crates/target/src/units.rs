@@ -173,11 +173,8 @@ impl Planner<'_> {
         if let Some(old) = old {
             return Some((Arc::clone(old), true));
         }
-        let StoreSpec::File { path: wanted, .. } = &config.store else { return None };
-        let has_it = |device: &&Arc<Device>| {
-            matches!(&device.config().store, StoreSpec::File { path, .. } if path == wanted)
-                && is_free(device)
-        };
+        let wanted = config.store.path()?;
+        let has_it = |device: &&Arc<Device>| device.config().store.path() == Some(wanted) && is_free(device);
         let served = self.served.iter().find(has_it).map(|device| (Arc::clone(device), true));
         served.or_else(|| self.departed.iter().find(has_it).map(|device| (Arc::clone(device), false)))
     }

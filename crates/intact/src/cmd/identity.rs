@@ -32,11 +32,13 @@ pub struct Args {
 fn file(text: &str) -> Result<StoreSpec, String> {
     let text =
         if text.starts_with("file:") { text.to_owned() } else { format!("file:{}", text.replace(',', ",,")) };
-    match text.parse() {
-        Ok(StoreSpec::File { path, .. }) if !path.is_file() => {
-            Err(format!("{} is no file; a device has its identity in state_dir", path.display()))
-        }
-        Ok(store) => Ok(store),
+    match text.parse::<StoreSpec>() {
+        Ok(store) => match store.path().filter(|path| !path.is_file()) {
+            Some(path) => {
+                Err(format!("{} is no file; a device has its identity in state_dir", path.display()))
+            }
+            None => Ok(store),
+        },
         Err(error) => Err(error.to_string()),
     }
 }
@@ -66,9 +68,7 @@ pub fn run(args: Args) -> ExitCode {
 /// The identity from the label, which is only read.
 fn current(file: &StoreSpec) -> Result<Option<VolumeId>, StoreError> {
     let mut reading = file.clone();
-    if let StoreSpec::File { options, .. } = &mut reading {
-        options.read_only = true;
-    }
+    reading.set_read_only(true);
     Ok(reading.open()?.label().and_then(|label| label.identity()))
 }
 

@@ -1,8 +1,8 @@
 //! From the text of a file, or from a command line, to a checked [`Config`].
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use blockstore::StoreSpec;
 use iscsi_core::names::IscsiName;
@@ -11,6 +11,7 @@ use toml::de::DeTable;
 
 use super::auth::{self, Secrets};
 use super::model::{Config, ControlSocket};
+use super::overrides::{Overrides, parse_address};
 use super::problem::{Problem, Source};
 use super::reader::{At, Section};
 use super::{nbd, settings, targets};
@@ -25,25 +26,6 @@ pub const DEFAULT_STORE: &str = "ram:1G";
 pub const MAX_FILE_BYTES: u64 = 4 << 20;
 /// Longest path of a Unix socket, bytes (unix(7)), less what the temporary name of a socket adds.
 const MAX_SOCKET_PATH_BYTES: usize = 107 - 12;
-
-/// Settings of the command line; they take precedence over the file.
-#[derive(Clone, Debug, Default)]
-pub struct Overrides {
-    /// Addresses to listen on instead of the file's.
-    pub listen: Vec<SocketAddr>,
-    /// The control socket.
-    pub control_socket: Option<PathBuf>,
-    /// Where persistent reservations are kept.
-    pub state_dir: Option<PathBuf>,
-    /// Where `/metrics` is served.
-    pub metrics: Option<SocketAddr>,
-    /// Addresses on which to export the units by NBD, instead of the file's.
-    pub nbd: Vec<SocketAddr>,
-    /// Allow targets without CHAP and without access rules beyond loopback.
-    pub allow_open_access: bool,
-    /// Serve nothing unless every store can be opened.
-    pub require_every_store: bool,
-}
 
 /// A configuration that can be used.
 #[derive(Clone, Debug)]
@@ -62,15 +44,6 @@ pub fn parse_listen(text: &str) -> Option<SocketAddr> {
 /// Like [`parse_listen`], with the port of NBD, 10809.
 pub fn parse_nbd_listen(text: &str) -> Option<SocketAddr> {
     parse_address(text, nbd::DEFAULT_PORT)
-}
-
-pub(super) fn parse_address(text: &str, default_port: u16) -> Option<SocketAddr> {
-    let with_port = || text.parse().ok();
-    let bare = || {
-        let text = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
-        text.parse::<IpAddr>().ok().map(|address| SocketAddr::new(address, default_port))
-    };
-    with_port().or_else(bare)
 }
 
 impl Config {
@@ -162,8 +135,8 @@ impl Config {
             false => luns,
         };
         for (i, store) in luns.iter().enumerate() {
-            if let StoreSpec::File { path, .. } = store
-                && luns[..i].iter().any(|other| matches!(other, StoreSpec::File { path: p, .. } if p == path))
+            if let Some(path) = store.path()
+                && luns[..i].iter().any(|other| other.path() == Some(path))
             {
                 problems.push(Problem::new(
                     format!("{} is the store of two logical units", path.display()),

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::load::{Overrides, parse_address};
 use super::model::{NbdConfig, NbdTls};
+use super::overrides::{Overrides, parse_address};
 use super::problem::Source;
 use super::reader::Section;
 

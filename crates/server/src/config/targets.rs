@@ -211,11 +211,9 @@ fn luns(source: &mut Source<'_>, section: &mut Section<'_>, redirected: bool) ->
         let rotational = section.boolean(source, "rotational").unwrap_or(false);
         if let Some(mut store) = store(source, &mut section) {
             let mut read_only = read_only;
-            if let StoreSpec::File { options, .. } = &mut store {
-                // One switch: a unit that rejects writes does not open its file for writing.
-                read_only |= options.read_only;
-                options.read_only = read_only;
-            }
+            // One switch: a unit that rejects writes does not open its file for writing.
+            read_only |= store.is_read_only();
+            store.set_read_only(read_only);
             numbers.insert(number);
             luns.push(LunConfig { number, store, serial, product, read_only, write_cache, rotational });
         }
@@ -241,12 +239,7 @@ fn store(source: &mut Source<'_>, section: &mut Section<'_>) -> Option<StoreSpec
         return None;
     };
     match text.parse() {
-        Ok(mut store) => {
-            if let StoreSpec::File { path, .. } = &mut store {
-                *path = source.directory().join(&*path);
-            }
-            Some(store)
-        }
+        Ok(store) => Some(StoreSpec::within(store, source.directory())),
         Err(error) => {
             source.error(&at, error.to_string(), "", EXAMPLE);
             None
@@ -324,9 +317,9 @@ fn same_stores(source: &mut Source<'_>, targets: &[At<TargetConfig>]) {
     let mut twice: Vec<(Range<usize>, String)> = Vec::new();
     for (target, at) in targets {
         for lun in &target.luns {
-            let StoreSpec::File { path, .. } = &lun.store else { continue };
+            let Some(path) = lun.store.path() else { continue };
             let here = format!("LUN {} of {}", lun.number, target.name);
-            match seen.get(path.as_path()) {
+            match seen.get(path) {
                 Some(there) => {
                     let what = format!("{} is the store of {there} and of {here}", path.display());
                     twice.push((at.clone(), what));

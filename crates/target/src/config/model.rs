@@ -98,9 +98,9 @@ pub struct TargetConfig {
 impl TargetConfig {
     /// A target with the defaults, open to anybody, whose logical units are `stores`, numbered from 0.
     pub fn new(name: IscsiName, stores: impl IntoIterator<Item = StoreSpec>) -> Self {
-        let unit = |(number, store): (u16, StoreSpec)| {
-            let read_only = matches!(&store, StoreSpec::File { options, .. } if options.read_only);
-            LunConfig { read_only, ..LunConfig::new(number, store) }
+        let unit = |(number, store): (u16, StoreSpec)| LunConfig {
+            read_only: store.is_read_only(),
+            ..LunConfig::new(number, store)
         };
         Self {
             name,

@@ -23,7 +23,7 @@ pub use view::{
     TargetInfo,
 };
 
-use crate::supervise::Failures;
+use crate::failures::Failures;
 
 /// Where a server reports to while it runs.
 #[derive(Debug)]
