@@ -1,5 +1,6 @@
 //! `cargo xtask tidy`: the house rules that no compiler checks. One file per kind of rule.
 
+mod cycles;
 mod dependencies;
 mod files;
 mod manifests;
