@@ -1,18 +1,22 @@
 // The packet controller of the receive module: cuts the byte stream into PDUs and checks their digests (RFC 7143 11.2, 13.1).
 //
-//   stream --> [rx_window] --+--> header segments, data segments --------------------------> seg_*
-//                            +--> [rx_check] header: computed, received --+
-//                            +--> [rx_check] data:   computed, received --+--> [retire] ---> verdict_*
-//                            +--> queue of PDUs under way ----------------+
+//   stream --> [rx_window] --beats--> [ queue ] --+--> header segments, data segments ------------> seg_*
+//                 |    ^ take            ^        +--> [rx_check] header: computed, received --+
+//       header's  |    |                 |        +--> [rx_check] data:   computed, received --+--> [retire] --> verdict_*
+//       lengths   v    |                 |                                                     |
+//            [rx_scout] --plan--> [ mover ] -----------------> queue of PDUs under way --------+
 //
 //                +--------------------- no data ----------------------+
 //                v                                                    |
-//   restart --> HEADER --> HEADER_DIGEST --> DATA --> DATA_DIGEST ----+
-//                |  ^                          |  ^------- if it did not fit behind the data
-//                |  +--------------------------+
-//                +--> STOPPED: the header says more data than `max_data_i`, or a verdict stops the connection
+//   plan --> HEADER --> HEADER_DIGEST --> DATA --> DATA_DIGEST -------+
+//                |  ^                      |  ^------- if it did not fit behind the data
+//                |  +----------------------+
+//                +--> STOPPED: a verdict stops the connection
 //
-// A digest that fits into the last beat of its segment is taken with it. The parser believes a length before the header digest has
+// The scout reads the lengths of a header while beats of the PDUs before it move. The mover knows from registers alone how many words it
+// takes next, so what it decides is only whether they are there. Beats reach the queue some cycles later; the mover has a credit for each.
+//
+// A digest that fits into the last beat of its segment is taken with it. A length is believed before the header digest has
 // been compared, as otherwise each PDU would wait 17 cycles. So whoever takes the segments holds them back until the verdict: verdicts
 // come in the order of the PDUs, one for each, and after a verdict that stops, nothing that lies behind it counts.
 // A header is not held back by its own data: `BAD_HEADER` can come before the PDU has ended.
@@ -56,119 +60,200 @@ module rx_packet #(
     output logic                     stopped_o
 );
   localparam int unsigned Words = Bytes / 4;
-  localparam int unsigned W = $clog2(Bytes) - 1;
-  localparam logic [22:0] Beat = 23'(Words);
+  localparam int unsigned L = $clog2(Bytes);
+  localparam int unsigned W = L - 1;
+  localparam int unsigned T = L - 2;
+  // From taking words until their beat is there.
+  localparam int unsigned Latency = 1 + W / 2;
   localparam logic [1:0] GOOD = 2'd0, BAD_HEADER = 2'd1, TOO_LONG = 2'd2, BAD_DATA = 2'd3;
   typedef enum logic [2:0] {
+    IDLE,
     HEADER,
     HEADER_DIGEST,
     DATA,
-    DATA_DIGEST,
-    STOPPED
+    DATA_DIGEST
   } state_t;
   typedef struct packed {
     logic [63:0] position;
     logic too_long;
     logic has_data_digest;
   } pdu_t;
+  typedef struct packed {
+    logic is_data;
+    // A digest without a segment.
+    logic only_digest;
+    logic first;
+    logic last;
+    logic with_digest;
+    // Nothing more of the PDU comes.
+    logic pdu_over;
+    logic [W-1:0] words;
+  } beat_t;
 
   wire clear = rst || restart_i;
-  state_t state;
-  logic parsing_stopped, retire_stops;
-  assign stopped_o = state == STOPPED && parsing_stopped;
+  logic stopped, retire_stops;
+  assign stopped_o = stopped;
 
   logic window_ready;
-  logic [W:0] have;
-  logic [8*Bytes-1:0] beat;
-  logic [W-1:0] take;
-  assign ready_o = window_ready && state != STOPPED && !clear;
+  logic [W-1:0] arrived, take;
+  logic [8*Bytes-1:0] taken;
+  logic [L+1:0] peek_at;
+  logic [31:0] peeked;
+  assign ready_o = window_ready && !stopped && !clear;
   rx_window #(
       .Bytes(Bytes)
   ) realigner (
       .clk,
       .rst(clear),
-      .valid_i(valid_i && state != STOPPED && !clear),
+      .valid_i(valid_i && !stopped && !clear),
       .ready_o(window_ready),
       .count_i,
       .data_i,
-      .words_o(have),
-      .data_o(beat),
-      .take_i(take)
+      .arrived_o(arrived),
+      .take_i(take),
+      .data_o(taken),
+      .peek_at_i(peek_at),
+      .peek_o(peeked)
+  );
+  logic plan_valid, plan_too_long, plan_has_data, plan_pop;
+  logic [63:0] plan_position;
+  logic [8:0] plan_header_beats;
+  logic [21:0] plan_data_beats;
+  logic [T-1:0] plan_header_tail, plan_data_tail;
+  rx_scout #(
+      .Bytes(Bytes)
+  ) scout (
+      .clk,
+      .clear_i(clear),
+      .position_i(restart_position_i),
+      .header_digest_i,
+      .data_digest_i,
+      .max_data_i,
+      .arrived_i(arrived),
+      .peek_at_o(peek_at),
+      .peek_i(peeked),
+      .plan_valid_o(plan_valid),
+      .plan_position_o(plan_position),
+      .plan_too_long_o(plan_too_long),
+      .plan_has_data_o(plan_has_data),
+      .plan_header_beats_o(plan_header_beats),
+      .plan_header_tail_o(plan_header_tail),
+      .plan_data_beats_o(plan_data_beats),
+      .plan_data_tail_o(plan_data_tail),
+      .plan_pop_i(plan_pop)
   );
 
-  // The segment at the front: its length in words, and whether its digest goes with its last beat.
-  logic first;
-  logic [22:0] left;
-  logic [23:0] data_bytes, data_bytes_kept;
+  // The mover. `left`: beats of the segment behind the next one; `tail`: words of its last beat less one.
+  state_t state;
+  beat_t next;
+  logic [W-1:0] wanted;
+  logic [L+2:0] have;
+  logic [21:0] left, data_left;
+  logic [T-1:0] tail, data_tail;
+  logic has_data, pdu_credit, beat_credit;
   wire is_header = state == HEADER;
-  wire is_data = state == DATA;
-  wire segment = is_header || is_data;
-  wire [23:0] data_bytes_now = {beat[47:40], beat[55:48], beat[63:56]};
-  assign data_bytes = is_header && first ? data_bytes_now : data_bytes_kept;
-  wire [22:0] data_words = {1'b0, data_bytes[23:2]} + {22'd0, data_bytes[1:0] != 2'd0};
-  wire [22:0] length = is_header && first ? 23'd12 + {15'd0, beat[39:32]} : left;
-  wire ends = length <= Beat;
+  wire segment = is_header || state == DATA;
   wire digested = is_header ? header_digest_i : data_digest_i;
-  wire fits = length < Beat;
-  wire with_digest = ends && digested && fits;
-  wire [W-1:0] words = ends ? W'(length) : W'(Words);
-  wire [W-1:0] wanted = segment ? words + W'(with_digest) : W'(1);
-  wire too_long = data_bytes > max_data_i;
-
-  // It is taken when all of it is there and everybody has room.
-  logic credit, header_ready, data_ready;
-  wire enough = {1'b0, wanted} <= have && (!is_header || !first || have >= (W + 1)'(2));
-  wire crc_ready = !digested || (is_header ? header_ready : data_ready);
-  wire may_go = !clear && enough && (!segment || (seg_ready_i && crc_ready && (!is_header || !first || credit)));
-  wire go = may_go && state != STOPPED;
+  wire go = state != IDLE && have >= (L + 3)'(wanted) && beat_credit && !clear && !stopped;
+  wire ends = segment && next.last && (!digested || next.with_digest) || state == HEADER_DIGEST || state == DATA_DIGEST;
+  wire to_data = (is_header || state == HEADER_DIGEST) && has_data;
+  assign plan_pop = (state == IDLE || go && ends && !to_data) && plan_valid && pdu_credit && !clear;
   assign take = go ? wanted : '0;
-  wire segment_go = go && segment;
-  wire header_ends = go && is_header && ends;
-  wire header_over = header_ends && (!header_digest_i || with_digest) || go && state == HEADER_DIGEST;
-  wire data_over = go && is_data && ends && (!data_digest_i || with_digest) || go && state == DATA_DIGEST;
-  wire pdu_over = data_over || (header_over && (data_bytes == '0 || too_long));
 
-  logic [63:0] position, pdu_position;
-  always_ff @(posedge clk) begin
-    if (restart_i) position <= restart_position_i;
-    else position <= position + {{62 - W{1'b0}}, take, 2'b00};
-    if (go && is_header && first) pdu_position <= position;
-    if (segment_go) begin
-      left  <= length - Beat;
-      first <= ends;
-    end
-    if (go && is_header && first) data_bytes_kept <= data_bytes_now;
-    if (header_over) begin
-      state <= data_bytes == '0 ? HEADER : DATA;
-      left  <= data_words;
-      if (too_long) state <= STOPPED;
-    end else if (header_ends) state <= HEADER_DIGEST;
-    else if (data_over) state <= HEADER;
-    else if (go && is_data && ends) state <= DATA_DIGEST;
-    if (retire_stops) begin
-      state <= STOPPED;
-      parsing_stopped <= 1'b1;
-    end
-    if (clear) begin
-      state <= rst ? STOPPED : HEADER;
-      parsing_stopped <= rst;
-      first <= 1'b1;
+  // The next beat: it is one of `more` behind the first of its segment, or the last, with the digest if there is room.
+  logic [21:0] more;
+  logic [T-1:0] more_tail;
+  logic more_digested;
+  always_comb begin
+    more = left - 1'b1;
+    more_tail = tail;
+    more_digested = digested;
+    if (ends || state == IDLE) begin
+      more = to_data ? data_left : {13'd0, plan_header_beats};
+      more_tail = to_data ? data_tail : plan_header_tail;
+      more_digested = to_data ? data_digest_i : header_digest_i;
     end
   end
+  wire more_last = more == '0;
+  wire more_fits = more_last && more_digested && more_tail != '1;
+  wire to_digest = segment && next.last && digested && !next.with_digest;
+  always_ff @(posedge clk) begin
+    have <= clear ? '0 : have + (L + 3)'(arrived) - (L + 3)'(take);
+    if (go || state == IDLE) begin
+      if (ends || state == IDLE) next.is_data <= to_data;
+      next.only_digest <= to_digest;
+      next.first <= ends || state == IDLE;
+      next.last <= more_last || to_digest;
+      next.with_digest <= more_fits && !to_digest;
+      next.pdu_over <= 1'b0;
+      next.words <= to_digest ? '0 : more_last ? W'(more_tail) + 1'b1 : W'(Words);
+      wanted <= to_digest ? W'(1) : more_last ? W'(more_tail) + 1'b1 + W'(more_fits) : W'(Words);
+      left <= more;
+      tail <= more_tail;
+      if (to_digest) state <= is_header ? HEADER_DIGEST : DATA_DIGEST;
+      else if (ends || state == IDLE) state <= state != IDLE && to_data ? DATA : plan_pop ? HEADER : IDLE;
+    end
+    if (plan_pop) begin
+      has_data  <= plan_has_data && !plan_too_long;
+      data_left <= plan_data_beats;
+      data_tail <= plan_data_tail;
+    end
+    if (clear) state <= IDLE;
+  end
 
-  assign seg_valid_o = segment_go;
-  assign seg_is_data_o = is_data;
-  assign seg_first_o = first;
-  assign seg_last_o = ends;
-  assign seg_words_o = words;
-  assign seg_data_o = beat;
+  // The way of a beat to the queue; on it a digest is cut out.
+  logic [Latency:0] moving;
+  beat_t [Latency:0] beat;
+  logic [8*Bytes-1:0] beat_data;
+  logic [31:0] beat_digest;
+  always_ff @(posedge clk) begin
+    moving <= clear ? '0 : {moving[Latency-1:0], go};
+    beat[0] <= next;
+    beat[0].pdu_over <= ends && !to_data;
+    for (int unsigned i = 1; i <= Latency; i++) beat[i] <= beat[i-1];
+    beat_data <= taken;
+    beat_digest <= taken[32*beat[Latency-1].words[T-1:0]+:32];
+  end
+  beat_t out;
+  logic out_valid, out_go, beat_back;
+  logic [31:0] digest_word;
+  credit_sender #(
+      .Depth(16)
+  ) beat_credits (
+      .clk,
+      .rst(clear),
+      .may_send_o(beat_credit),
+      .spend_i(go),
+      .credit_i(beat_back)
+  );
+  credit_fifo #(
+      .Width(8 * Bytes + 32 + $bits(beat_t)),
+      .Depth(16)
+  ) beats (
+      .clk,
+      .rst(clear),
+      .push_i(moving[Latency]),
+      .data_i({beat_data, beat_digest, beat[Latency]}),
+      .credit_o(beat_back),
+      .valid_o(out_valid),
+      .data_o({seg_data_o, digest_word, out}),
+      .pop_i(out_go)
+  );
 
-  // Digests. A digest behind the segment lies at word `length`.
+  // Out: a beat leaves when everybody has room.
+  logic header_ready, data_ready;
+  wire crc_ready = out.is_data ? data_ready || !data_digest_i : header_ready || !header_digest_i;
+  assign out_go = out_valid && !clear && !stopped && (out.only_digest || (seg_ready_i && crc_ready));
+  assign seg_valid_o = out_go && !out.only_digest;
+  assign seg_is_data_o = out.is_data;
+  assign seg_first_o = out.first;
+  assign seg_last_o = out.last;
+  assign seg_words_o = out.words;
+
+  // Digests.
   logic [Words-1:0] keep;
-  always_comb for (int unsigned i = 0; i < Words; i++) keep[i] = i < 32'(words);
-  wire [31:0] digest_word = segment ? beat[32*length[$clog2(Words)-1:0]+:32] : beat[31:0];
-  wire header_digest_go = go && (is_header ? with_digest : state == HEADER_DIGEST);
-  wire data_digest_go = go && (is_data ? with_digest : state == DATA_DIGEST);
+  always_comb for (int unsigned i = 0; i < Words; i++) keep[i] = i < 32'(out.words);
+  wire digest_go = out_go && (out.with_digest || out.only_digest);
   logic header_valid, header_good, header_pop, data_valid, data_good, data_pop;
   rx_check #(
       .Bytes(Bytes),
@@ -178,12 +263,12 @@ module rx_packet #(
       .clk,
       .rst,
       .restart_i,
-      .valid_i(segment_go && is_header && header_digest_i),
+      .valid_i(seg_valid_o && !out.is_data && header_digest_i),
       .ready_o(header_ready),
-      .last_i(ends),
+      .last_i(out.last),
       .keep_i(keep),
-      .data_i(beat),
-      .digest_valid_i(header_digest_go),
+      .data_i(seg_data_o),
+      .digest_valid_i(digest_go && !out.is_data),
       .digest_i(digest_word),
       .valid_o(header_valid),
       .good_o(header_good),
@@ -197,31 +282,31 @@ module rx_packet #(
       .clk,
       .rst,
       .restart_i,
-      .valid_i(segment_go && is_data && data_digest_i),
+      .valid_i(seg_valid_o && out.is_data && data_digest_i),
       .ready_o(data_ready),
-      .last_i(ends),
+      .last_i(out.last),
       .keep_i(keep),
-      .data_i(beat),
-      .digest_valid_i(data_digest_go),
+      .data_i(seg_data_o),
+      .digest_valid_i(digest_go && out.is_data),
       .digest_i(digest_word),
       .valid_o(data_valid),
       .good_o(data_good),
       .pop_i(data_pop)
   );
 
-  // PDUs under way: a credit is spent on the first beat, so every queue of this module has a slot for what the PDU causes.
+  // PDUs under way: a credit is spent with the plan, so every queue of this module has a slot for what the PDU causes.
   pdu_t pdu_in, oldest;
   logic oldest_valid, credit_back;
-  assign pdu_in.position = is_header && first ? position : pdu_position;
-  assign pdu_in.too_long = too_long;
-  assign pdu_in.has_data_digest = data_digest_i && data_bytes != '0;
+  assign pdu_in.position = plan_position;
+  assign pdu_in.too_long = plan_too_long;
+  assign pdu_in.has_data_digest = data_digest_i && plan_has_data;
   credit_sender #(
       .Depth(Depth)
   ) pdu_credits (
       .clk,
       .rst(clear),
-      .may_send_o(credit),
-      .spend_i(go && is_header && first),
+      .may_send_o(pdu_credit),
+      .spend_i(plan_pop),
       .credit_i(credit_back)
   );
   credit_fifo #(
@@ -230,7 +315,7 @@ module rx_packet #(
   ) pdus (
       .clk,
       .rst(clear),
-      .push_i(header_ends),
+      .push_i(plan_pop),
       .data_i(pdu_in),
       .credit_o(credit_back),
       .valid_o(oldest_valid),
@@ -239,16 +324,18 @@ module rx_packet #(
   );
 
   // Retire: PDUs that have ended, less those with a verdict.
+  wire pdu_over = out_go && out.pdu_over;
   logic [$clog2(Depth+1)-1:0] ended;
   always_ff @(posedge clk) begin
     if (clear) ended <= '0;
     else
       ended <= ended + {{$clog2(Depth + 1) - 1{1'b0}}, pdu_over} - {{$clog2(Depth + 1) - 1{1'b0}}, verdict_valid_o && ended != '0};
   end
+  always_ff @(posedge clk) stopped <= rst || (!restart_i && (stopped || retire_stops));
   wire header_known = !header_digest_i || header_valid;
   wire header_bad = header_digest_i && header_valid && !header_good;
   wire whole = ended != '0 && (!oldest.has_data_digest || data_valid || oldest.too_long);
-  assign verdict_valid_o = !clear && !parsing_stopped && oldest_valid && header_known && (header_bad || whole);
+  assign verdict_valid_o = !clear && !stopped && oldest_valid && header_known && (header_bad || whole);
   assign verdict_position_o = oldest.position;
   always_comb begin
     verdict_o = GOOD;

@@ -1,56 +1,143 @@
-// Realigns the byte stream: beats with any number of bytes come in, whole words go out, as many as the parser takes.
+// Realigns the byte stream: beats with any number of bytes come in, whole words go out, from any word on.
 //
-//   count, data --> [mask] --<< bytes--> ( or ) --> [ window: 3 beats ] --first beat--> data
-//                                          ^              |
-//                                          +-->> words taken
+//   count, data --> [ rotate to its lanes: bytes, in 2 or 3 stages ] --> [ lanes: a ring of 16 beats in RAM ] --+
+//                                                                                                        |    |
+//       take ------------------------------------------------> [ rotate to the head: words, 1 or 2 stages ]    |
+//       peek_at -----------------------------------------------------> [ one word ] <-----------------------+--+
 //
-// PDUs are a multiple of four bytes long (RFC 7143 11.1), so only the way in needs shifts by bytes; the way out has shifts by words.
-// Bytes of the window that are not filled are zero.
+// A byte of the stream has one lane for good, by its position, so only rotations are needed, and no shift depends on what is taken in
+// the same cycle. PDUs are a multiple of four bytes long (RFC 7143 11.1), so what is taken are words.
 `default_nettype none
 module rx_window #(
-    // Bytes of a beat: a multiple of 4.
+    // Bytes of a beat: 64 or 8.
     parameter int unsigned Bytes = 64
 ) (
-    input  wire                        clk,
-    input  wire                        rst,
-    input  wire                        valid_i,
-    output logic                       ready_o,
+    input  wire                      clk,
+    input  wire                      rst,
+    input  wire                      valid_i,
+    output logic                     ready_o,
     // The lowest `count_i` bytes exist, 1 to `Bytes`; they are the next of the stream.
-    input  wire  [  $clog2(Bytes):0]   count_i,
-    input  wire  [    8*Bytes-1:0]     data_i,
-    // How many whole words there are, up to three beats; `data_o` is the first beat of them.
-    output logic [$clog2(Bytes)-1:0]   words_o,
-    output logic [    8*Bytes-1:0]     data_o,
-    // At most a beat, at most `words_o`.
-    input  wire  [$clog2(Bytes)-2:0]   take_i
+    input  wire  [$clog2(Bytes):0]   count_i,
+    input  wire  [  8*Bytes-1:0]     data_i,
+    // So many words more can be taken and peeked at from the next cycle on.
+    output logic [$clog2(Bytes)-2:0] arrived_o,
+    // At most a beat, of what has arrived. The beat that begins with the first of them is there `1 + ($clog2(Bytes) - 1) / 2` cycles later;
+    // its words above `take_i` mean nothing.
+    input  wire  [$clog2(Bytes)-2:0] take_i,
+    output logic [  8*Bytes-1:0]     data_o,
+    // A word that has arrived and was not taken, by its position in the ring; it is there two cycles later.
+    input  wire  [$clog2(Bytes)+1:0] peek_at_i,
+    output logic [             31:0] peek_o
 );
-  localparam int unsigned Size = 3 * Bytes;
-  localparam int unsigned Have = $clog2(Bytes) + 2;
+  localparam int unsigned Words = Bytes / 4;
+  localparam int unsigned Rows = 16;
+  localparam int unsigned L = $clog2(Bytes);
+  localparam int unsigned Lane = L - 2;
+  localparam int unsigned InStages = (L + 1) / 2;
+  localparam int unsigned OutStages = (Lane + 1) / 2;
+  localparam int unsigned Held = L + 5;
 
-  logic [8*Size-1:0] window;
-  logic [Have-1:0] have;
-  assign ready_o = have <= Have'(2 * Bytes);
-  assign words_o = have[Have-1:2];
-  assign data_o  = window[8*Bytes-1:0];
-
+  // What was accepted and not yet taken, with a cycle of delay in the latter. Two rows stay free: one that a beat may begin to fill, and
+  // one that is being read.
+  logic [Held-1:0] held;
+  logic [L-2:0] taken;
+  assign ready_o = held <= Held'(13 * Bytes);
   wire accept = valid_i && ready_o;
-  wire [Have-1:0] left = have - {1'b0, take_i, 2'b00};
-  logic [8*Bytes-1:0] masked;
-  always_comb begin
-    for (int unsigned i = 0; i < Bytes; i++)
-      masked[8*i+:8] = data_i[8*i+:8] & {8{accept && i < 32'(count_i)}};
-  end
+  logic [L+3:0] in_at;
   always_ff @(posedge clk) begin
-    window <= rst ? '0 : (window >> {take_i, 5'd0}) | ({{16 * Bytes{1'b0}}, masked} << {left, 3'd0});
-    if (rst) have <= '0;
-    else have <= left + (accept ? Have'(count_i) : '0);
+    taken <= rst ? '0 : take_i;
+    if (rst) begin
+      held  <= '0;
+      in_at <= '0;
+    end else begin
+      held <= held + (accept ? Held'(count_i) : '0) - {{Held - L - 1{1'b0}}, taken, 2'b00};
+      if (accept) in_at <= in_at + (L + 4)'(count_i);
+    end
+  end
+
+  // In: every byte to its lane. Its row is that of the beat's first byte, or the next for lanes below that of the first byte.
+  logic [InStages:0] in_valid;
+  logic [InStages-1:0][L-1:0] in_lane;
+  logic [InStages:0][3:0] in_row;
+  logic [InStages:0][L-2:0] in_words;
+  logic [InStages:0][Bytes-1:0] in_keep;
+  logic [InStages:0][Bytes-1:0][7:0] in_data;
+  always_ff @(posedge clk) begin
+    in_valid[0] <= accept && !rst;
+    in_lane[0] <= in_at[L-1:0];
+    in_row[0] <= in_at[L+3:L];
+    in_words[0] <= (L - 1)'(((L + 1)'(in_at[1:0]) + count_i) >> 2);
+    for (int unsigned i = 0; i < Bytes; i++) in_keep[0][i] <= i < 32'(count_i);
+    in_data[0] <= data_i;
+  end
+  for (genvar s = 0; s < InStages; s++) begin : g_in
+    wire [1:0] by = 2'(in_lane[s] >> (2 * s));
+    if (s + 1 < InStages) begin : g_more
+      always_ff @(posedge clk) in_lane[s+1] <= in_lane[s];
+    end
+    always_ff @(posedge clk) begin
+      in_valid[s+1] <= in_valid[s] && !rst;
+      in_row[s+1] <= in_row[s];
+      in_words[s+1] <= in_words[s];
+      for (int unsigned i = 0; i < Bytes; i++) begin
+        in_keep[s+1][i] <= in_keep[s][L'(i-32'(by)*4**s)];
+        in_data[s+1][i] <= in_data[s][L'(i-32'(by)*4**s)];
+      end
+    end
+  end
+  // Lanes below that of the first byte.
+  logic [Bytes-1:0] in_wraps;
+  always_ff @(posedge clk) for (int unsigned i = 0; i < Bytes; i++) in_wraps[i] <= i < 32'(in_lane[InStages-1]);
+  assign arrived_o = in_valid[InStages] ? in_words[InStages] : '0;
+
+  // The ring, and both ways out of it.
+  localparam int unsigned Groups = (Words + 3) / 4;
+  logic [L+1:0] head;
+  always_ff @(posedge clk) head <= rst ? '0 : head + (L + 2)'(take_i);
+  wire [Lane-1:0] head_lane = head[Lane-1:0];
+  logic [Words-1:0] head_wraps;
+  always_comb for (int unsigned i = 0; i < Words; i++) head_wraps[i] = i < 32'(head_lane);
+  wire [Lane-1:0] peek_lane = peek_at_i[Lane-1:0];
+  logic [Words-1:0][31:0] peeked;
+  logic [OutStages:0][Words-1:0][31:0] out;
+  logic [OutStages-1:0][Lane-1:0] out_lane;
+  for (genvar b = 0; b < Bytes; b++) begin : g_lane
+    logic [7:0] ram[Rows];
+    wire [3:0] write_row = in_row[InStages] + {3'd0, in_wraps[b]};
+    wire [3:0] row = head[L+1:Lane] + {3'd0, head_wraps[b/4]};
+    always_ff @(posedge clk) begin
+      if (in_valid[InStages] && in_keep[InStages][b]) ram[write_row] <= in_data[InStages][b];
+      out[0][b/4][8*(b%4)+:8] <= ram[row];
+    end
+    assign peeked[b/4][8*(b%4)+:8] = ram[peek_at_i[L+1:Lane]];
+  end
+  always_ff @(posedge clk) out_lane[0] <= head_lane;
+  for (genvar s = 0; s < OutStages; s++) begin : g_out
+    wire [1:0] by = 2'(out_lane[s] >> (2 * s));
+    if (s + 1 < OutStages) begin : g_more
+      always_ff @(posedge clk) out_lane[s+1] <= out_lane[s];
+    end
+    always_ff @(posedge clk) begin
+      for (int unsigned i = 0; i < Words; i++) out[s+1][i] <= out[s][Lane'(i+32'(by)*4**s)];
+    end
+  end
+  assign data_o = out[OutStages];
+
+  logic [Groups-1:0][31:0] group;
+  logic [Lane-1:0] group_lane;
+  always_ff @(posedge clk) begin
+    for (int unsigned g = 0; g < Groups; g++) group[g] <= peeked[Lane'(4*g+32'(peek_lane)%4)];
+    group_lane <= peek_lane;
+    peek_o <= group[32'(group_lane)/4];
   end
 `ifndef SYNTHESIS
+  logic [Held-1:0] here;
   always_ff @(posedge clk) begin
+    here <= rst ? '0 : here + Held'(arrived_o) - Held'(take_i);
     if (!rst) begin
-      assert (have <= Have'(Size))
+      assert (held <= Held'(14 * Bytes))
       else $error("rx_window: more bytes than the window holds");
-      assert (32'(take_i) <= 32'(words_o) && 32'(take_i) <= Bytes / 4)
+      assert (Held'(take_i) <= here && 32'(take_i) <= Words)
       else $error("rx_window: words are taken that are not there");
       assert (!accept || (count_i != '0 && 32'(count_i) <= Bytes))
       else $error("rx_window: a beat with no bytes, or too many");

@@ -33,15 +33,26 @@ module task_table #(
   logic [Entries-1:0][31:0] tags;
   logic [Width-1:0] entries[Entries];
 
+  // Both searches are in two levels: a chain as long as the table would be its slowest path by far.
+  localparam int unsigned Group = 1 << ((I + 1) / 2);
+  localparam int unsigned Groups = Entries / Group;
   logic [Entries-1:0] same;
   logic [I-1:0] found_at, free_at;
+  logic [Groups-1:0][I-1:0] free_in;
   always_comb begin
-    found_at = '0;
-    free_at  = '0;
     for (int unsigned i = 0; i < Entries; i++) same[i] = valid[i] && tags[i] == tag_i;
-    for (int unsigned i = 0; i < Entries; i++) found_at = found_at | (I'(i) & {I{same[i]}});
-    for (int unsigned i = Entries; i > 0; i--) if (!valid[i-1]) free_at = I'(i - 1);
+    for (int unsigned b = 0; b < I; b++) found_at[b] = |(same & with_bit(b));
+    free_at = '0;
+    for (int unsigned g = Groups; g > 0; g--) begin
+      free_in[g-1] = '0;
+      for (int unsigned i = Group; i > 0; i--) if (!valid[Group*(g-1)+i-1]) free_in[g-1] = I'(Group * (g - 1) + i - 1);
+      if (!(&valid[Group*(g-1)+:Group])) free_at = free_in[g-1];
+    end
   end
+  // The indices that have bit b.
+  function automatic logic [Entries-1:0] with_bit(int unsigned b);
+    for (int unsigned i = 0; i < Entries; i++) with_bit[i] = (i >> b) % 2 == 1;
+  endfunction
   wire found = |same;
   wire full = &valid;
   wire allocates = request_i == ALLOCATE && !found && !full;
