@@ -416,3 +416,48 @@ impl<P: Platform> Shard<P> {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn room(bytes_max: u64, shards: usize) -> Room {
+        let limits = Limits { buffer_bytes_max: bytes_max, ..Limits::default() };
+        Room::new(Arc::new(Pool::new(bytes_max)), 0, shards, &limits, Arc::default())
+    }
+
+    #[test]
+    fn each_session_may_keep_its_part_of_an_eighth_of_the_memory_but_64_mib_at_most() {
+        let mut room = room(1 << 30, 2);
+        let each = [1, 2, 4].map(|parts| {
+            room.retained_parts = parts;
+            room.retained_bytes_of_each()
+        });
+        assert_eq!(each, [64 << 20, 32 << 20, 16 << 20]);
+        assert_eq!(self::room(1 << 40, 2).retained_bytes_of_each(), 64 << 20);
+    }
+
+    #[test]
+    fn a_session_may_have_the_unsolicited_data_that_it_has_and_what_is_free() {
+        let mut room = room(64 << 20, 4);
+        let share = |early| Share { early, ..Share::default() };
+        let all = 4 << 20;
+        assert_eq!(room.early_bytes_max(&share(0)), all);
+        room.book((0, 0, 0), (all - 100, 7, 2));
+        assert_eq!(room.early_bytes_max(&share(0)), 100);
+        assert_eq!(room.early_bytes_max(&share(300)), 400);
+        room.book((all - 100, 7, 2), (all, 5, 1));
+        assert_eq!((room.early_bytes_max(&share(0)), room.retained_bytes, room.waiting), (0, 5, 1));
+    }
+
+    #[test]
+    fn a_scarce_window_is_as_many_first_bursts_as_fit_into_half_of_the_room_divided_by_the_sessions() {
+        let room = room(64 << 20, 4);
+        let half = 2 << 20;
+        assert_eq!(room.window(1, 64 << 10), half / (64 << 10));
+        assert_eq!(room.window(3, 64 << 10), half / 3 / (64 << 10));
+        assert_eq!(room.window(0, 64 << 10), room.window(1, 64 << 10));
+        assert_eq!(room.window(4096, 64 << 10), 0);
+        assert_eq!(room.window(1, 0), half);
+    }
+}

@@ -493,7 +493,10 @@ impl<P: Platform> Shard<P> {
                 Err(error) => break Err(error),
             };
             let is_command = pdu.bhs.opcode() == Opcode::ScsiCommand.code();
-            let gathers = behind_commands && is_command && gathers_commands(&entry.session);
+            let gathers = behind_commands && is_command && {
+                let session = &entry.session;
+                gathers_commands(session.early_bytes(), session.has_room_for_first_burst())
+            };
             if !gathers && self.carry_out(&mut entry) {
                 self.session_ended(*entry);
                 return Ok(true);
@@ -732,11 +735,10 @@ impl<P: Platform> Shard<P> {
     }
 }
 
-/// Whether one more command may be received before the earlier ones start. Their unsolicited data counts until then: it must not
-/// obstruct other commands, and must still be in the cache.
-fn gathers_commands(session: &TargetSession) -> bool {
-    let early = session.early_bytes();
-    early == 0 || (early <= GATHERED_BYTES && session.has_room_for_first_burst())
+/// Whether one more command may be received before the earlier ones start, which have `early_bytes` of unsolicited data. These bytes
+/// count until then: they must leave room for the first burst of the next command, and must still be in the cache.
+fn gathers_commands(early_bytes: u64, has_room_for_first_burst: bool) -> bool {
+    early_bytes == 0 || (early_bytes <= GATHERED_BYTES && has_room_for_first_burst)
 }
 
 /// Prefetches the data that a command needs first while the preceding command is executed: for a short command, fetching its first
@@ -756,5 +758,19 @@ fn report_cleared_commands(entry: &mut SessionEntry) {
             let nexus = UaScope::One(entry.nexus.id);
             device.unit.scsi.unit_attention(nexus, Asc::COMMANDS_CLEARED_BY_ISCSI_EVENT);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_gathered_while_their_data_fit_into_the_cache_and_leave_room() {
+        // Commands without data are always gathered.
+        assert!(gathers_commands(0, true) && gathers_commands(0, false));
+        let bytes = [1, GATHERED_BYTES, GATHERED_BYTES + 1];
+        assert_eq!(bytes.map(|early| gathers_commands(early, true)), [true, true, false]);
+        assert_eq!(bytes.map(|early| gathers_commands(early, false)), [false; 3]);
     }
 }

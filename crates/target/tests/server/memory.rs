@@ -380,6 +380,58 @@ fn data_at_a_store_that_stands_still_counts_until_the_store_lets_go() {
     until_all_is_back(&lab);
 }
 
+/// However much is free, several commands of one session hold a quarter of it at most: a burst of one host does not make the next
+/// host wait.
+#[test]
+fn a_session_leaves_three_quarters_of_the_memory_to_others() {
+    const BYTES: usize = MIB / 4;
+    // Half of it is for commands that have started: two of these for a session.
+    let lab = Lab::start(with_memory(4, 1));
+    let (mut greedy, mut other) = (lab.session("greedy"), lab.session("other"));
+    let write = |n: u64| write_of(n * 1024, BYTES, n as u8 + 1);
+    let sent: Vec<Sent> = (0..4).map(|n| greedy.start(&write(n)).unwrap()).collect();
+    greedy.ping().unwrap();
+    assert_eq!((in_use(&lab, "commands"), waiting(&lab)), (2 * BYTES as u64, 2));
+    // One command alone may be longer than that.
+    let long = other.start(&write_of(8192, MIB, 9)).unwrap();
+    other.ping().unwrap();
+    assert_eq!((in_use(&lab, "commands"), waiting(&lab)), ((2 * BYTES + MIB) as u64, 2));
+    assert!(other.finish(&long).unwrap().is_good());
+    for sent in &sent {
+        assert!(greedy.finish(sent).unwrap().is_good());
+    }
+    for n in 0..4 {
+        assert_eq!(byte_at(&mut other, n * 1024), n as u8 + 1);
+    }
+    until_all_is_back(&lab);
+}
+
+/// A shard on which nothing happens returns the memory that it has leased and does not use.
+#[test]
+fn memory_that_one_shard_does_not_use_goes_to_another_one_that_waits_for_it() {
+    let (lab, gate) = Lab::gated(with_memory(2, 2));
+    // Sessions go to the shards in turn.
+    let [mut idle, mut busy, _third, mut waits] = ["a", "b", "c", "d"].map(|host| lab.session(host));
+    assert_eq!(byte_at(&mut idle, 0), 0);
+    until_all_is_back(&lab);
+    gate.close(&[Op::Write]);
+    let held = busy.start(&write_of(0, LONGEST, 1)).unwrap();
+    for _ in 0..2 {
+        let r2t = busy.expect_r2t(&held).unwrap();
+        busy.serve(&held, &r2t).unwrap();
+    }
+    gate.wait_for_waiting(1);
+    // Both writes need all the memory there is.
+    let write = waits.start(&write_of(4096, LONGEST, 2)).unwrap();
+    let r2t = waits.expect_r2t(&write).unwrap();
+    assert_eq!(in_use(&lab, "commands"), MIB as u64);
+    gate.open();
+    waits.serve(&write, &r2t).unwrap();
+    assert!(waits.finish(&write).unwrap().is_good());
+    assert!(busy.finish(&held).unwrap().is_good());
+    until_all_is_back(&lab);
+}
+
 #[test]
 fn what_a_closed_connection_still_had_to_send_is_given_back_with_it() {
     let lab = Lab::start(with_memory(64, 1));
