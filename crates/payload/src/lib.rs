@@ -33,3 +33,38 @@ impl Payload {
         self.chunk_crcs.get(start / chunk).copied()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use smallvec::smallvec;
+
+    use super::*;
+
+    #[test]
+    fn a_digest_belongs_to_one_whole_run_and_to_nothing_else() {
+        // Three runs, of which the receiver does not accept the end of the last one.
+        let payload = Payload {
+            bytes: Bytes::from_static(&[0; 2500]),
+            chunk_bytes: 1024,
+            chunked_bytes: 2560,
+            chunk_crcs: smallvec![10, 11, 12],
+        };
+        for (start, end, crc) in [
+            (0, 1024, Some(10)),
+            (1024, 2048, Some(11)),
+            (2048, 2560, Some(12)),
+            (0, 1023, None),
+            (0, 2048, None),
+            (1, 1025, None),
+            (1024, 2047, None),
+            (2048, 2500, None),
+            (2048, 3072, None),
+            (2560, 2560, None),
+            (3072, 2560, None),
+        ] {
+            assert_eq!(payload.crc(start, end), crc, "{start}..{end}");
+        }
+        let plain = Payload::plain(Bytes::from_static(b"abc"));
+        assert_eq!((&plain.bytes[..], plain.crc(0, 3), plain.crc(0, 0)), (&b"abc"[..], None, None));
+    }
+}
