@@ -290,4 +290,34 @@ mod tests {
         assert!(read_only.flush().is_ok());
         assert_eq!(read_only.inner().flushes.load(Ordering::Relaxed), 0, "there is nothing to flush");
     }
+
+    #[test]
+    fn what_a_simple_store_lacks_is_said_and_not_pretended() {
+        let (store, read_only) = (store(false), store(true));
+        assert_eq!((store.placement(), store.description().as_str()), (Placement::Offload, "bytes"));
+        let geometry = store.geometry();
+        assert_eq!((geometry.logical_block_bytes, geometry.discard_granularity_bytes), (512, 0));
+        assert!(!geometry.read_only && read_only.geometry().read_only);
+        // Unmapped blocks keep their contents: the geometry says so.
+        store.unmap(0, 512).unwrap();
+        let mut back = [0; 512];
+        assert!(!store.read_now(0, &mut back).unwrap() && back == [0; 512]);
+        store.read_medium(0, &mut back).unwrap();
+        assert_eq!(back, [7; 512]);
+        assert_eq!(store.medium_reads(), MediumReads::Memory);
+        assert!(store.write_atomic(0, &[&[1; 512]], None, Durability::Durable).is_err());
+        assert!(!store.overwrites_in_place() && store.in_place().is_none());
+        assert!(store.records().is_none() && store.label().is_none());
+        assert_eq!(store.reopen().unwrap(), None);
+        assert!(store.resize(geometry.size_bytes).is_err());
+        assert_eq!(store.medium_bytes().unwrap(), geometry.size_bytes);
+        let all = Extent { offset: 512, len: geometry.size_bytes - 512, mapped: true };
+        assert_eq!(store.extents(512, all.len, 5).unwrap(), [all]);
+        for (offset, len) in [(512, 0), (512, geometry.size_bytes), (geometry.size_bytes, 1)] {
+            assert!(store.extents(offset, len, 1).is_err(), "{offset} {len}");
+        }
+        let mut written = [0; 512];
+        store.read(0, &mut written).unwrap();
+        assert_eq!(written, [7; 512], "nothing was changed");
+    }
 }

@@ -6,9 +6,11 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use blockstore::{
-    BlockStore, DelayStore, Durability, Fault, FaultError, FaultHandle, FaultRule, FaultStore, Op, OpCount,
-    OpSet, Placement, RamStore, StatsStore, StoreError, StoreSpec,
+    BlockStore, DelayStore, Durability, Extent, FailedFlush, Fault, FaultError, FaultHandle, FaultRule,
+    FaultStore, Geometry, InPlace, Label, MediumReads, Op, OpCount, OpSet, Placement, RamStore, RecordRun,
+    Records, StatsStore, StoreError, StoreSpec,
 };
+use parking_lot::Mutex;
 
 const SIZE: u64 = 1 << 20;
 
@@ -185,14 +187,219 @@ fn stats_count_operations_bytes_and_errors() {
     assert_eq!(stats.get(Op::Open), OpCount::default());
 }
 
-#[test]
-fn what_the_inner_store_has_is_seen_through_every_wrapper() {
-    let inner: Arc<dyn BlockStore> = "ram:1M,pi=1".parse::<StoreSpec>().unwrap().open().unwrap();
-    let (delayed, _gate) = DelayStore::new(inner, Duration::ZERO);
-    let (faulty, _handle) = FaultStore::new(delayed);
-    let store = Box::new(StatsStore::new(faulty));
-    assert_eq!(store.records().unwrap().format().kind, 1);
+/// A store that answers every call in a way of its own, and remembers which calls reached it.
+struct Probe {
+    calls: Mutex<Vec<&'static str>>,
+    /// With protection information and a label.
+    inner: Arc<dyn BlockStore>,
+}
+
+impl Probe {
+    fn called<T>(&self, name: &'static str, answer: T) -> Result<T, StoreError> {
+        self.calls.lock().push(name);
+        Ok(answer)
+    }
+}
+
+impl InPlace for Probe {
+    fn read_in_place(&self, _: u64, _: u64, _: &mut dyn FnMut(&[u8])) -> Result<(), StoreError> {
+        self.called("read_in_place", ())
+    }
+    fn prefetch(&self, _: u64, _: usize) {}
+    fn write_in_place(&self, _: u64, _: u64, _: &mut dyn FnMut(&mut [u8])) -> Result<(), StoreError> {
+        self.called("write_in_place", ())
+    }
+}
+
+const GEOMETRY: Geometry = Geometry {
+    size_bytes: SIZE,
+    logical_block_bytes: 512,
+    physical_block_bytes: 4096,
+    rotational: true,
+    discard_granularity_bytes: 8192,
+    read_only: false,
+};
+
+fn failed_flush() -> FailedFlush {
+    FailedFlush { reason: "the probe says so".to_owned(), unflushed_bytes: 7 }
+}
+
+impl BlockStore for Probe {
+    fn geometry(&self) -> Geometry {
+        GEOMETRY
+    }
+    fn placement(&self) -> Placement {
+        Placement::Inline
+    }
+    fn description(&self) -> String {
+        "probe".to_owned()
+    }
+    fn read(&self, _: u64, dst: &mut [u8]) -> Result<(), StoreError> {
+        dst.fill(1);
+        self.called("read", ())
+    }
+    fn read_now(&self, _: u64, dst: &mut [u8]) -> Result<bool, StoreError> {
+        dst.fill(2);
+        self.called("read_now", true)
+    }
+    fn read_medium(&self, _: u64, dst: &mut [u8]) -> Result<(), StoreError> {
+        dst.fill(3);
+        self.called("read_medium", ())
+    }
+    fn medium_reads(&self) -> MediumReads {
+        MediumReads::CacheDropped
+    }
+    fn read_crc32c(&self, _: u64, dst: &mut [u8], crc: u32) -> Result<u32, StoreError> {
+        dst.fill(4);
+        self.called("read_crc32c", crc + 100)
+    }
+    fn write(&self, _: u64, _: &[&[u8]], _: Durability) -> Result<(), StoreError> {
+        self.called("write", ())
+    }
+    fn atomic_write_bytes_max(&self) -> u64 {
+        65_536
+    }
+    fn write_atomic(
+        &self,
+        _: u64,
+        _: &[&[u8]],
+        _: Option<&RecordRun>,
+        _: Durability,
+    ) -> Result<(), StoreError> {
+        self.called("write_atomic", ())
+    }
+    fn overwrites_in_place(&self) -> bool {
+        true
+    }
+    fn in_place(&self) -> Option<&dyn InPlace> {
+        Some(self)
+    }
+    fn reopen(&self) -> Result<Option<FailedFlush>, StoreError> {
+        self.called("reopen", Some(failed_flush()))
+    }
+    fn flush(&self) -> Result<(), StoreError> {
+        self.called("flush", ())
+    }
+    fn unmap(&self, _: u64, _: u64) -> Result<(), StoreError> {
+        self.called("unmap", ())
+    }
+    fn write_zeroes(&self, _: u64, _: u64, may_unmap: bool) -> Result<(), StoreError> {
+        self.called(if may_unmap { "write_zeroes, unmap" } else { "write_zeroes" }, ())
+    }
+    fn extents(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, StoreError> {
+        self.called("extents", vec![Extent { offset, len, mapped: false }; max])
+    }
+    fn resize(&self, _: u64) -> Result<(), StoreError> {
+        self.called("resize", ())
+    }
+    fn medium_bytes(&self) -> Result<u64, StoreError> {
+        self.called("medium_bytes", 3 << 20)
+    }
+    fn make_writable(&self) -> Result<(), StoreError> {
+        self.called("make_writable", ())
+    }
+    fn records(&self) -> Option<&Records> {
+        self.inner.records()
+    }
+    fn label(&self) -> Option<&Arc<Label>> {
+        self.inner.label()
+    }
+}
+
+/// Every call reaches the store below, and its answer comes back.
+fn passes_on(name: &str, store: &dyn BlockStore, probe: &Probe) {
+    let called = |expected: &str| {
+        let calls = std::mem::take(&mut *probe.calls.lock());
+        assert_eq!(calls, [expected], "{name}");
+    };
+    assert_eq!((store.geometry(), store.atomic_write_bytes_max()), (GEOMETRY, 65_536), "{name}");
+    assert!(store.overwrites_in_place() && store.description().contains("probe"), "{name}");
+    assert_eq!(store.medium_reads(), MediumReads::CacheDropped, "{name}");
+    assert_eq!(store.records().unwrap().format(), probe.inner.records().unwrap().format(), "{name}");
+    assert!(Arc::ptr_eq(store.label().unwrap(), probe.inner.label().unwrap()), "{name}");
+    let mut dst = [0; 512];
+    store.read(0, &mut dst).unwrap();
+    called("read");
+    assert_eq!(dst, [1; 512], "{name}");
+    store.read_medium(0, &mut dst).unwrap();
+    called("read_medium");
+    assert_eq!(dst, [3; 512], "{name}");
+    assert_eq!(store.read_crc32c(0, &mut dst, 5).unwrap(), 105, "{name}");
+    called("read_crc32c");
+    assert_eq!(dst, [4; 512], "{name}");
+    store.write(0, &[&[0; 512]], Durability::Cached).unwrap();
+    called("write");
+    store.write_atomic(0, &[&[0; 512]], None, Durability::Durable).unwrap();
+    called("write_atomic");
+    store.flush().unwrap();
+    called("flush");
+    store.unmap(0, 512).unwrap();
+    called("unmap");
+    store.write_zeroes(0, 512, true).unwrap();
+    called("write_zeroes, unmap");
+    store.write_zeroes(0, 512, false).unwrap();
+    called("write_zeroes");
+    let extent = Extent { offset: 512, len: 1024, mapped: false };
+    assert_eq!(store.extents(512, 1024, 2).unwrap(), [extent; 2], "{name}");
+    called("extents");
     store.resize(2 << 20).unwrap();
-    assert_eq!(store.medium_bytes().unwrap(), 2 << 20);
+    called("resize");
+    assert_eq!(store.medium_bytes().unwrap(), 3 << 20, "{name}");
+    called("medium_bytes");
     store.make_writable().unwrap();
+    called("make_writable");
+    assert_eq!(store.reopen().unwrap(), Some(failed_flush()), "{name}");
+    called("reopen");
+}
+
+#[test]
+fn the_store_below_is_seen_through_every_wrapper() {
+    let folder = tempfile::tempdir().unwrap();
+    let spec = format!("file:{},size=1M,pi=1", folder.path().join("disk").display());
+    let inner = spec.parse::<StoreSpec>().unwrap().open().unwrap();
+    let probe = Arc::new(Probe { calls: Mutex::default(), inner });
+    let (delayed, _gate) = DelayStore::new(Arc::clone(&probe), Duration::ZERO);
+    let (faulty, handle) = FaultStore::new(Arc::clone(&probe));
+    let counting = StatsStore::new(Arc::clone(&probe));
+    let wrappers: [(&str, &dyn BlockStore, Placement); 3] = [
+        ("delay", &delayed, Placement::Offload),
+        ("fault", &faulty, Placement::Inline),
+        ("stats", &counting, Placement::Inline),
+    ];
+    for (name, store, placement) in wrappers {
+        passes_on(name, store, &probe);
+        assert_eq!(store.placement(), placement, "{name}");
+        // What would go past the wrapper is not offered.
+        assert!(store.in_place().is_none(), "{name}");
+        assert!(!store.read_now(0, &mut [0; 512]).unwrap(), "{name}");
+        assert!(probe.calls.lock().is_empty(), "{name}");
+    }
+    // A pointer is no wrapper: it offers everything.
+    let pointers: [(&str, &dyn BlockStore); 3] =
+        [("&", &&*probe), ("Arc", &probe), ("Box", &Box::new(&*probe))];
+    for (name, store) in pointers {
+        passes_on(name, store, &probe);
+        assert!(store.placement() == Placement::Inline && store.in_place().is_some(), "{name}");
+        assert!(store.read_now(0, &mut [0; 512]).unwrap(), "{name}");
+        probe.calls.lock().clear();
+    }
+    assert_eq!(counting.stats().get(Op::Read), OpCount { ops: 3, bytes: 1536, errors: 0 });
+    assert_eq!(counting.stats().get(Op::Write), OpCount { ops: 2, bytes: 1024, errors: 0 });
+    // Nothing but the operations that the rule names is affected by it.
+    handle.arm(FaultRule::new(Op::Read, Fault::Error(FaultError::Medium)));
+    let atomic = |store: &dyn BlockStore| store.write_atomic(512, &[&[1; 512]], None, Durability::Cached);
+    atomic(&faulty).unwrap();
+    assert!(faulty.read_medium(0, &mut [0; 512]).is_err());
+    for (fault, fails, reaches) in [
+        (Fault::Error(FaultError::NoSpace), true, false),
+        (Fault::Torn { keep_bytes: 100 }, true, false),
+        (Fault::Lost, false, false),
+        (Fault::BitFlip { offset: 600, mask: 1 }, false, true),
+    ] {
+        handle.clear();
+        handle.arm(FaultRule::new(Op::Write, fault.clone()));
+        probe.calls.lock().clear();
+        assert_eq!(atomic(&faulty).is_err(), fails, "{fault:?}");
+        assert_eq!(probe.calls.lock().contains(&"write_atomic"), reaches, "{fault:?}");
+    }
 }
