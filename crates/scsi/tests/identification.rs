@@ -37,6 +37,47 @@ fn the_clock_counts_from_what_a_host_has_set() {
     assert_eq!(disk.run(&report).good().data[2], 2);
 }
 
+/// Configurations and logs name states and commands.
+#[test]
+fn names_lead_back_to_what_they_name() {
+    use scsi::AccessState;
+    let names = AccessState::ALL.map(AccessState::name);
+    assert_eq!(
+        names,
+        ["active-optimized", "active-non-optimized", "standby", "unavailable", "transitioning"]
+    );
+    assert_eq!(names.map(AccessState::by_name), AccessState::ALL.map(Some));
+    assert_eq!(AccessState::by_name("offline"), None);
+    let commands: [(&[u8], _); 5] = [
+        (&[0x88; 16], Some("READ(16)")),
+        (&[0x28; 10], Some("READ(10)")),
+        (&[0x5f, 1, 0, 0, 0, 0, 0, 0, 0, 0], Some("PERSISTENT RESERVE OUT, RESERVE")),
+        (&[0xff; 16], None),
+        (&[], None),
+    ];
+    for (cdb, name) in commands {
+        assert_eq!(scsi::command_name(cdb), name, "{cdb:x?}");
+    }
+    let fields = [scsi::PiField::Guard, scsi::PiField::AppTag, scsi::PiField::RefTag];
+    assert_eq!(fields.map(|field| field.to_string()), ["guard", "application tag", "reference tag"]);
+}
+
+/// The hint of where a command will read or write has to be right for a hint to be of use, and may be asked for any bytes.
+#[test]
+fn the_blocks_of_a_read_or_write_are_known_before_it_starts() {
+    let ten = |opcode| cdb::ten(opcode, 0xff, 0x0102_0304, 0x0506);
+    let sixteen = |opcode| cdb::sixteen(opcode, 0xff, 0x0102_0304_0506_0708, 0x090a_0b0c);
+    for (short, long) in [(0x28, 0x88), (0x2a, 0x8a)] {
+        assert_eq!(scsi::blocks_ahead(&ten(short)), Some((0x0102_0304, 0x0506)));
+        assert_eq!(scsi::blocks_ahead(&sixteen(long)), Some((0x0102_0304_0506_0708, 0x090a_0b0c)));
+        assert_eq!(scsi::blocks_ahead(&ten(short)[..9]), None);
+        assert_eq!(scsi::blocks_ahead(&sixteen(long)[..15]), None);
+        assert_eq!(scsi::blocks_ahead(&ten(long)), None);
+    }
+    assert_eq!(scsi::blocks_ahead(&ten(0x2f)), None);
+    assert_eq!(scsi::blocks_ahead(&[]), None);
+}
+
 // covers: UA-03 CDB-05
 #[test]
 fn a_unit_keeps_what_is_written_on_it() {

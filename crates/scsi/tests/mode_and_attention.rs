@@ -1,7 +1,7 @@
 //! Mode pages, sense formats and unit attentions.
 mod support;
 
-use scsi::{Asc, MediumOp, Nexus, SenseData, SenseKey, SenseSpecific, UaScope};
+use scsi::{Asc, MediumOp, Nexus, Paths, SenseData, SenseKey, SenseSpecific, TargetPort, UaScope};
 use support::{BLOCK, Disk, cdb, nexus};
 
 /// The one page that MODE SENSE(10) returns, without the header.
@@ -240,6 +240,83 @@ fn mode_parameter_lists_of_the_wrong_length() {
     disk.send(&[0x15, 0x10, 0, 0, 12, 0], &list).good();
     list[10] = 4;
     disk.send(&[0x15, 0x10, 0, 0, 12, 0], &list).fails(5, 0x26, 0);
+}
+
+// covers: MOD-01 MOD-05
+#[test]
+fn pages_with_a_subpage_can_be_selected_and_errors_name_their_byte() {
+    let mut disk = Disk::new();
+    let extension = page(&mut disk, 0, 0x0a, 1);
+    assert_eq!(extension[..4], [0x4a, 1, 0, 28]);
+    let (cdb, list) = select_10(&extension);
+    disk.send(&cdb, &list).good();
+    // PAGE LENGTH, of a page with a subpage and of one without.
+    for (at, byte) in [(2, 1), (3, 27)] {
+        let mut wrong = extension.clone();
+        wrong[at] = byte;
+        let (cdb, list) = select_10(&wrong);
+        disk.send(&cdb, &list).points_at(8 + 3, None);
+    }
+    let mut caching = page(&mut disk, 0, 0x08, 0);
+    let two = |second: &[u8]| select_10(&[&extension[..], second].concat());
+    let (cdb, list) = two(&caching);
+    disk.send(&cdb, &list).good();
+    caching[1] -= 1;
+    let (cdb, list) = two(&caching);
+    disk.send(&cdb, &list).points_at(8 + 32 + 1, None);
+    let (cdb, list) = two(&[0x4a, 9, 0, 28]);
+    disk.send(&cdb, &list).points_at(8 + 32, Some(5));
+    // A list that ends within a page or its header.
+    for length in [8 + 3, 8 + 31] {
+        let (mut cdb, list) = select_10(&extension);
+        cdb[8] = length;
+        disk.send(&cdb, &list[..usize::from(length)]).fails(5, 0x1a, 0);
+    }
+    // BLOCK DESCRIPTOR LENGTH has two bytes here.
+    let (cdb, mut list) = select_10(&extension);
+    list[6] = 1;
+    disk.send(&cdb, &list).points_at(6, None);
+}
+
+// covers: MOD-01
+#[test]
+fn mode_sense_tells_whether_the_page_or_its_subpage_is_unknown() {
+    let mut disk = Disk::new();
+    for (code, subpage, byte, bit) in
+        [(0x0a, 0x77, 3, None), (0x3f, 0x01, 3, None), (0x30, 0x00, 2, Some(5)), (0x30, 0xff, 2, Some(5))]
+    {
+        disk.run(&cdb::mode_sense_10(code, subpage)).points_at_cdb(byte, bit);
+        disk.run(&[0x1a, 8, code, subpage, 255, 0]).points_at_cdb(byte, bit);
+    }
+}
+
+// covers: UA-03
+#[test]
+fn thin_provisioning_and_paths_are_told_when_they_change_and_only_then() {
+    let mut disk = Disk::new();
+    let other = nexus("b");
+    disk.attach(&other);
+    let told = |disk: &mut Disk, changed: bool| {
+        for who in [disk.nexus.clone(), other.clone()] {
+            let due = if changed { (6, 0x3f, 3) } else { (0, 0, 0) };
+            assert_eq!(disk.run_as(&who, &[0; 6], &[]).code(), due);
+            disk.run_as(&who, &[0; 6], &[]).good();
+        }
+    };
+    let thin = |disk: &mut Disk| disk.run(&cdb::inquiry(Some(0xb2), 64)).good().data[5] & 0x80 != 0;
+    let was = thin(&mut disk);
+    disk.lu.set_thin(was);
+    told(&mut disk, false);
+    disk.lu.set_thin(!was);
+    told(&mut disk, true);
+    assert_eq!(thin(&mut disk), !was);
+
+    let paths = disk.lu.paths();
+    assert!(!disk.lu.set_paths(Paths::clone(&paths)));
+    told(&mut disk, false);
+    let target_ports = vec![TargetPort { relative_port: 7, group: 9 }];
+    assert!(disk.lu.set_paths(Paths { target_ports, ..Paths::clone(&paths) }));
+    told(&mut disk, true);
 }
 
 #[test]

@@ -519,6 +519,38 @@ fn pr_11_spec_i_pt_and_all_tg_pt() {
     cluster.out(&through_2, RESERVE, 1, 4, 0).good();
 }
 
+// covers: PR-11
+#[test]
+fn the_sense_points_at_the_transport_id_that_is_wrong() {
+    let mut cluster = cluster();
+    let (a, b) = (cluster.a.clone(), cluster.b.clone());
+    let good = transport_id(1, &b.initiator_port);
+    let second = 28 + good.len() as u16;
+    let changed = |at: usize, byte: u8| {
+        let mut id = good.clone();
+        id[at] = byte;
+        id
+    };
+    let empty = [vec![0x45, 0, 0, 20], vec![0; 20]].concat();
+    for (bad, points_at) in [
+        (transport_id(0, "iqn.2025-01.org.example:unknown"), second),
+        (changed(0, 0x46), second),
+        (changed(3, 16), second + 2),
+        (changed(3, 22), second + 2),
+        (changed(4, 0xff), second + 4),
+        (empty, second + 4),
+    ] {
+        let (cdb, list) = spec_i_pt(5, &[good.clone(), bad]);
+        cluster.disk.run_as(&a, &cdb, &list).points_at(points_at, None);
+    }
+    // IDs that end within their header or their name.
+    for length in [2, 10] {
+        let (cdb, list) = spec_i_pt(5, &[good.clone(), good[..length].to_vec()]);
+        cluster.disk.run_as(&a, &cdb, &list).fails(5, 0x1a, 0);
+    }
+    assert!(cluster.keys().is_empty());
+}
+
 #[test]
 fn pr_12_register_and_move() {
     let mut cluster = cluster();

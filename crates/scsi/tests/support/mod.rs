@@ -7,7 +7,7 @@ use integrity::t10::Tuple;
 use scsi::{
     DataInSource, DataOut, Effect, Execution, FormatMark, LbaStatusDescriptor, LogicalUnit, LuConfig,
     MediumError, MediumOp, MediumReply, NaaIdentifier, Nexus, Outcome, Protection, Provisioning, SenseData,
-    Status, Step, TransferLimits,
+    SenseSpecific, Status, Step, TransferLimits,
 };
 
 pub const BLOCKS: u64 = 4096;
@@ -43,6 +43,20 @@ impl Answer {
         assert_eq!(self.status, Status::CheckCondition);
         assert_eq!(self.code(), (key, asc, ascq));
         self
+    }
+
+    /// Fails with INVALID FIELD IN PARAMETER LIST, and the sense points at this byte of it.
+    #[track_caller]
+    pub fn points_at(self, byte: u16, bit: Option<u8>) {
+        let sense = self.fails(5, 0x26, 0).sense.unwrap();
+        assert_eq!(sense.specific, SenseSpecific::Field { in_cdb: false, byte, bit });
+    }
+
+    /// Fails with INVALID FIELD IN CDB, and the sense points at this byte of it.
+    #[track_caller]
+    pub fn points_at_cdb(self, byte: u16, bit: Option<u8>) {
+        let sense = self.fails(5, 0x24, 0).sense.unwrap();
+        assert_eq!(sense.specific, SenseSpecific::Field { in_cdb: true, byte, bit });
     }
 
     #[track_caller]

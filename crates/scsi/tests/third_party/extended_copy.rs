@@ -124,6 +124,46 @@ fn cpy_02_a_list_that_makes_no_sense_copies_nothing() {
     }
 }
 
+// covers: CPY-02
+#[test]
+fn the_sense_points_at_the_byte_of_the_list_that_is_wrong() {
+    let mut shelf = Shelf::new();
+    let good = list_lid1(1, &[cscd(0), cscd(1)], &[segment(0, 0, 1, 0, 8), segment(0, 8, 1, 8, 8)]);
+    let (second, segments) = (16 + 32, 16 + 64);
+    for (at, byte, points_at, bit) in [
+        (1, 0x08, 1, Some(4)),
+        (1, 0x18, 0, None),
+        (3, 33, 2, None),
+        (second + 5, 0x13, second + 5, Some(5)),
+        (second + 7, 0, second + 7, None),
+        (second + 7, 21, second + 7, None),
+        (second + 30, 0x10, second + 29, None),
+        (segments + 28 + 3, 0x17, segments + 28 + 2, None),
+    ] {
+        let mut list = good.clone();
+        list[at] = byte;
+        shelf.run(0, &copy_cdb(0, list.len()), &list).points_at(points_at as u16, bit);
+    }
+    let good = list_lid4(1, &[cscd(0)], &[segment(0, 0, 0, 0, 8)]);
+    for (at, byte, points_at, bit) in [
+        (0, 0, 0, None),
+        (3, 0x1f, 2, None),
+        (2, 1, 2, None),
+        (16, 0xfe, 16, None),
+        (1, 0x18, 20, None),
+        (43, 33, 42, None),
+    ] {
+        let mut list = good.clone();
+        list[at] = byte;
+        shelf.run(0, &copy_cdb(1, list.len()), &list).points_at(points_at, bit);
+    }
+    // Lists that end before their header does, or are longer than any that is accepted.
+    for length in [1, 15, 70_000] {
+        shelf.run(0, &copy_cdb(0, length), &vec![0; length]).fails(5, 0x1a, 0);
+    }
+    shelf.run(0, &copy_cdb(1, 47), &[0; 47]).fails(5, 0x1a, 0);
+}
+
 #[test]
 fn cpy_02_a_segment_that_fails_is_named() {
     let mut shelf = Shelf::new();
@@ -184,6 +224,27 @@ fn cpy_04_results_are_kept_until_they_were_asked_for() {
     shelf.run(0, &results_lid1(0, 7), &[]).fails(5, 0x24, 0);
 }
 
+// covers: CPY-04
+#[test]
+fn the_results_of_the_last_64_copies_are_kept() {
+    let mut shelf = Shelf::new();
+    let copy = |shelf: &mut Shelf, list_id: u8| {
+        let list = list_lid1(list_id, &[cscd(0), cscd(1)], &[segment(0, 0, 1, 0, 8)]);
+        shelf.run(0, &copy_cdb(0, list.len()), &list).good();
+    };
+    (0..65).for_each(|list_id| copy(&mut shelf, list_id));
+    shelf.run(0, &results_lid1(0, 0), &[]).fails(5, 0x24, 0);
+    for list_id in 1..65 {
+        shelf.run(0, &results_lid1(0, list_id), &[]).good();
+    }
+    // Another copy with the same identifier takes the place of the earlier one.
+    (0..70).for_each(|_| copy(&mut shelf, 7));
+    copy(&mut shelf, 8);
+    shelf.run(0, &results_lid1(0, 7), &[]).good();
+    shelf.run(0, &results_lid1(0, 7), &[]).fails(5, 0x24, 0);
+    shelf.run(0, &results_lid1(0, 8), &[]).good();
+}
+
 /// A copy whose medium is still busy with its first piece.
 fn half_way(shelf: &Shelf, list: &[u8], service_action: u8) -> Execution {
     let lu = &shelf.disks[0].lu;
@@ -209,6 +270,18 @@ fn cpy_04_a_copy_under_way_can_be_watched_and_its_identifier_is_taken() {
     drop(half_way(&shelf, &list, 0));
     assert_eq!(shelf.run(0, &results_lid1(0, 7), &[]).good().data[4], 2);
     shelf.run(0, &copy_cdb(0, list.len()), &list).good();
+}
+
+// covers: CPY-04
+#[test]
+fn no_more_than_16_copies_run_at_the_same_time() {
+    let mut shelf = Shelf::new();
+    let list = |list_id| list_lid1(list_id, &[cscd(0), cscd(1)], &[segment(0, 0, 1, 0, 4000)]);
+    let mut running: Vec<Execution> = (0..16).map(|list_id| half_way(&shelf, &list(list_id), 0)).collect();
+    let one_more = list(16);
+    shelf.run(0, &copy_cdb(0, one_more.len()), &one_more).fails(0xb, 0x55, 0x03);
+    running.pop();
+    shelf.run(0, &copy_cdb(0, one_more.len()), &one_more).good();
 }
 
 #[test]

@@ -108,6 +108,52 @@ fn odx_01_a_token_stands_for_ranges_of_blocks() {
     }
 }
 
+// covers: ODX-01 ODX-02
+#[test]
+fn the_sense_points_at_the_byte_of_the_list_that_is_wrong() {
+    let mut shelf = Shelf::new();
+    let of = |list: &[u8], at: usize, bytes: &[u8]| {
+        let mut list = list.to_vec();
+        list[at..at + bytes.len()].copy_from_slice(bytes);
+        list
+    };
+    let good = populate_list(300, &[(0, 10), (10, 5), (20, 1)]);
+    shelf.run(0, &token_cdb(0x10, 1, good.len()), &good).good();
+    // RTV with the types that there are, and without RTV any.
+    let typed = |rtv: u8, kind: u32| of(&of(&good, 2, &[rtv]), 8, &kind.to_be_bytes());
+    for list in [typed(2, 0), typed(2, 0x0080_0001), typed(0, 0x0080_0000)] {
+        shelf.run(0, &token_cdb(0x10, 1, list.len()), &list).good();
+    }
+    for (list, points_at) in [
+        (of(&good, 0, &[0, 13]), 0),
+        (of(&good, 4, &301u32.to_be_bytes()), 4),
+        (typed(2, 0x0080_0000), 8),
+        (populate_list(0, &[]), 14),
+        (of(&good, 15, &[47]), 14),
+        (of(&good, 16 + 32 + 7, &[14]), 16 + 32),
+        (of(&good, 16 + 16 + 7, &[9]), 16 + 16),
+    ] {
+        shelf.run(0, &token_cdb(0x10, 1, list.len()), &list).points_at(points_at, None);
+    }
+    let token = shelf.token(0, &[(0, 10)]);
+    let good = use_list(&token, 0, &[(100, 5), (105, 5)]);
+    shelf.run(1, &token_cdb(0x11, 43, good.len()), &good).good();
+    for (list, points_at) in [
+        (of(&good, 0, &[2, 0x15]), 0),
+        (of(&good, 15, &[10]), 8),
+        (of(&good, 535, &[31]), 534),
+        (of(&good, 536 + 16 + 7, &[104]), 536 + 16),
+    ] {
+        shelf.run(1, &token_cdb(0x11, 43, list.len()), &list).points_at(points_at, None);
+    }
+    let mut many: Vec<(u64, u32)> = (0..64).map(|n| (2 * n, 1)).collect();
+    let list = populate_list(0, &many);
+    shelf.run(0, &token_cdb(0x10, 1, list.len()), &list).good();
+    many.push((200, 1));
+    let list = populate_list(0, &many);
+    shelf.run(0, &token_cdb(0x10, 1, list.len()), &list).fails(5, 0x1a, 0);
+}
+
 #[test]
 fn odx_02_from_the_middle_of_a_token_and_beyond_its_end() {
     let mut shelf = Shelf::new();
