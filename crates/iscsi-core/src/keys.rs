@@ -544,6 +544,7 @@ static KEYS: &[Key] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::digest::DigestScope;
 
     /// Values of a form, and some that are not of it.
     fn values(form: &Form) -> (Vec<Value>, Vec<Value>) {
@@ -584,6 +585,102 @@ mod tests {
             for value in bad {
                 assert!(!key.put(&mut bounds, value), "{key:?} {value:?}");
                 assert_eq!(Some(&bounds), results.last(), "{key:?}: what is refused changes nothing");
+            }
+        }
+    }
+
+    /// Each parameter has a value that no other one has.
+    fn distinct() -> Params {
+        Params {
+            digests: DigestScope { header: true, data: false },
+            max_send_data_segment_length: 4096,
+            max_recv_data_segment_length: 8192,
+            default_time2wait_s: 3,
+            default_time2retain_s: 4,
+            error_recovery_level: 1,
+            initial_r2t: true,
+            immediate_data: false,
+            max_burst_length: 16_384,
+            first_burst_length: 12_288,
+            max_connections: 5,
+            max_outstanding_r2t: 6,
+            data_pdu_in_order: true,
+            data_sequence_in_order: false,
+            task_reporting: TaskReporting::ResponseFence,
+            protocol_level: 2,
+            asymmetric: Asymmetric::Pairs,
+        }
+    }
+
+    #[test]
+    fn a_key_tells_where_it_is_defined_how_it_is_configured_and_what_was_agreed() {
+        use Value::{Number, Switch, Word};
+        let params = distinct();
+        for (name, section, setting, agreed) in [
+            ("HeaderDigest", "13.1", "header_digest", Word("CRC32C")),
+            ("DataDigest", "13.1", "data_digest", Word("None")),
+            ("MaxRecvDataSegmentLength", "13.12", "max_recv_data_segment_length", Number(4096)),
+            ("DefaultTime2Wait", "13.15", "default_time2wait_s", Number(3)),
+            ("DefaultTime2Retain", "13.16", "default_time2retain_s", Number(4)),
+            ("ErrorRecoveryLevel", "13.20", "error_recovery_level", Number(1)),
+            ("InitialR2T", "13.10", "initial_r2t", Switch(true)),
+            ("ImmediateData", "13.11", "immediate_data", Switch(false)),
+            ("MaxBurstLength", "13.13", "max_burst_length", Number(16_384)),
+            ("FirstBurstLength", "13.14", "first_burst_length", Number(12_288)),
+            ("MaxConnections", "13.2", "max_connections", Number(5)),
+            ("MaxOutstandingR2T", "13.17", "max_outstanding_r2t", Number(6)),
+            ("DataPDUInOrder", "13.18", "data_pdu_in_order", Switch(true)),
+            ("DataSequenceInOrder", "13.19", "data_sequence_in_order", Switch(false)),
+            ("TaskReporting", "13.23", "task_reporting", Word("ResponseFence")),
+        ] {
+            let key = Key::named(name).unwrap();
+            assert_eq!((key.name(), format!("{key:?}")), (name, name.to_owned()));
+            assert_eq!(key.section(), format!("RFC 7143 {section}"), "{name}");
+            assert_eq!((key.setting(), key.agreed(&params)), (Some(setting), Some(agreed)), "{name}");
+        }
+        let level = Key::named("iSCSIProtocolLevel").unwrap();
+        assert_eq!((level.section(), level.agreed(&params)), ("RFC 7144 7", Some(Number(2))));
+        for name in ["InitiatorName", "TargetAlias", "SendTargets", "AuthMethod", "CHAP_R", "IFMarker"] {
+            let key = Key::named(name).unwrap();
+            assert_eq!((key.setting(), key.agreed(&params)), (None, None), "{name}");
+        }
+        assert!(Key::named("headerdigest").is_none() && Key::named("").is_none());
+    }
+
+    // covers: KEY-01
+    #[test]
+    fn digests_and_pdu_lengths_are_of_a_connection_and_all_other_parameters_of_the_session() {
+        let of_connection = ["HeaderDigest", "DataDigest", "MaxRecvDataSegmentLength"];
+        for key in Key::all().iter().filter(|key| key.agreed(&distinct()).is_some()) {
+            assert_eq!(key.is_of_connection(), of_connection.contains(&key.name()), "{key:?}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_equal_to_itself_and_to_no_other() {
+        for (n, key) in Key::all().iter().enumerate() {
+            for (m, other) in Key::all().iter().enumerate() {
+                assert_eq!(key == other, n == m, "{key:?} {other:?}");
+            }
+        }
+    }
+
+    /// Recovery finds a lost PDU by its place between its neighbours.
+    // covers: KEY-17 KEY-18
+    #[test]
+    fn data_out_of_order_is_wanted_at_level_0_only() {
+        for name in ["DataPDUInOrder", "DataSequenceInOrder"] {
+            let Class::Or(field) = &Key::named(name).unwrap().class else { panic!("{name}") };
+            for (in_order, level, wanted) in
+                [(false, 0, false), (true, 0, true), (false, 1, true), (false, 2, true), (true, 2, true)]
+            {
+                let bounds = Bounds {
+                    data_pdu_in_order: in_order,
+                    data_sequence_in_order: in_order,
+                    error_recovery_level: level,
+                    ..Bounds::default()
+                };
+                assert_eq!((field.wanted)(&bounds), wanted, "{name} {in_order} {level}");
             }
         }
     }

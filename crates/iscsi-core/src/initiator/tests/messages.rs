@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use iscsi_wire::{
-    AsyncEvent, AsyncMessage, Itt, LogoutReason, LogoutResponse, LogoutResponseCode, Lun, NopIn, Pdu,
-    TextResponse, Ttt,
+    AsyncEvent, AsyncMessage, Bhs, DataIn, DataSn, Itt, LogoutReason, LogoutResponse, LogoutResponseCode,
+    Lun, NopIn, Pdu, Reject, RejectReason, SnackType, TextResponse, Ttt,
 };
 
-use super::{Script, params};
+use super::{Script, params, pattern};
 use crate::initiator::command::Command;
 use crate::initiator::session::{Action, CloseReason, Event};
+use crate::params::Params;
 
 impl Script {
     pub(super) fn nop_in(&mut self, itt: Itt, ttt: Ttt, lun: Lun) -> NopIn {
@@ -96,6 +97,115 @@ fn nop_03_a_ping_is_answered_with_its_tag_and_lun_and_nothing_else_is() {
     let both = script.nop_in(Itt::RESERVED, Ttt(7), Lun(0));
     script.receive(NopIn { itt: Itt(3), ..both }.to_bhs(), &[]);
     assert!(script.violated().contains("both task tags"));
+}
+
+/// Whatever takes a StatSN is lost with a wrong digest: without recovery the session ends, with it the status is requested again.
+// covers: DIG-12 SNK-02
+#[test]
+fn a_numbered_pdu_with_a_wrong_digest_ends_the_session_or_is_asked_for_again() {
+    type Make = fn(&mut Script) -> Bhs;
+    let kinds: [(&str, Make, bool); 5] = [
+        (
+            "text response",
+            |script| {
+                let (itt, ttt) = (Itt(1), Ttt::RESERVED);
+                let (final_bit, continue_bit, lun) = (true, false, Lun(0));
+                let (stat_sn, exp_cmd_sn, max_cmd_sn) = (script.stat(), script.exp_cmd_sn, script.max_cmd_sn);
+                TextResponse { final_bit, continue_bit, lun, itt, ttt, stat_sn, exp_cmd_sn, max_cmd_sn }
+                    .to_bhs()
+            },
+            true,
+        ),
+        (
+            "asynchronous message",
+            |script| {
+                let (stat_sn, exp_cmd_sn, max_cmd_sn) = (script.stat(), script.exp_cmd_sn, script.max_cmd_sn);
+                let event = AsyncEvent::Vendor(255);
+                let (vcode, parameter1, parameter2, parameter3) = (0, 0, 0, 0);
+                AsyncMessage {
+                    lun: Lun(0),
+                    stat_sn,
+                    exp_cmd_sn,
+                    max_cmd_sn,
+                    event,
+                    vcode,
+                    parameter1,
+                    parameter2,
+                    parameter3,
+                }
+                .to_bhs()
+            },
+            true,
+        ),
+        (
+            "reject",
+            |script| {
+                let (stat_sn, exp_cmd_sn, max_cmd_sn) = (script.stat(), script.exp_cmd_sn, script.max_cmd_sn);
+                let reason = RejectReason::InvalidPduField;
+                Reject { reason, stat_sn, exp_cmd_sn, max_cmd_sn, data_sn: DataSn(0) }.to_bhs()
+            },
+            true,
+        ),
+        ("ping", |script| script.nop_in(Itt::RESERVED, Ttt(7), Lun(0)).to_bhs(), false),
+        ("news of numbers", |script| script.nop_in(Itt::RESERVED, Ttt::RESERVED, Lun(0)).to_bhs(), false),
+    ];
+    for (name, make, numbered) in kinds {
+        for level in [0, 1] {
+            let mut script = Script::new(Params { error_recovery_level: level, ..params() });
+            let first = script.stat_sn;
+            let bhs = make(&mut script);
+            script.receive_with(bhs, &[0; 48], false);
+            if level == 0 && numbered {
+                assert_eq!(script.closed().0, CloseReason::DataDigest, "{name}");
+                continue;
+            }
+            script.now += Duration::from_millis(2);
+            script.session.handle_timeout(script.now);
+            let asked = script.sent().into_iter().find_map(|(pdu, _)| match pdu {
+                Pdu::SnackRequest(request) => Some((request.snack_type, request.beg_run, request.run_length)),
+                _ => None,
+            });
+            let due = numbered.then_some((SnackType::Status, first.0, 1));
+            assert_eq!(asked, due, "{name} at level {level}");
+            assert!(script.said.is_empty(), "{name}: {:?}", script.said);
+        }
+    }
+}
+
+/// Callers find the buffer of a Data-In PDU, and an engine its write data, by the tag of the command.
+#[test]
+fn a_command_is_found_by_its_tag_from_when_it_is_sent_until_it_ends() {
+    let mut script = Script::with_window(params(), 1);
+    assert_eq!((script.session.user_of(Itt(0)), script.session.outstanding_bytes()), (None, 0));
+    script.read(41, 8192);
+    script.write(42, 4096);
+    let (itt, _) = script.command();
+    assert_eq!(script.session.user_of(itt), Some(41));
+    assert_eq!(script.session.command_of(itt).map(|command| command.read_length), Some(8192));
+    let read_bytes = script.session.outstanding_bytes();
+    assert!(read_bytes >= 8192, "{read_bytes}");
+    assert_eq!((script.session.outstanding(), script.session.outstanding_write_bytes()), (2, 0));
+    for other in [Itt(itt.0.wrapping_add(1)), Itt::RESERVED] {
+        assert!(script.session.user_of(other).is_none() && script.session.command_of(other).is_none());
+    }
+    // The write follows when the window opens.
+    (script.exp_cmd_sn, script.max_cmd_sn) = (script.exp_cmd_sn.next(), script.max_cmd_sn.next());
+    let data = script.data_in(itt, 0, 0);
+    script.receive(DataIn { final_bit: false, ..data }.to_bhs(), &pattern(4096));
+    let data = script.data_in(itt, 1, 4096);
+    script.receive(data.to_bhs(), &pattern(4096));
+    script.good(itt);
+    let sent: Vec<_> = script.sent();
+    let Some((Pdu::ScsiCommand(write), _)) = sent.first() else { panic!("{sent:?}") };
+    assert!(script.session.user_of(itt).is_none_or(|user| itt == write.itt && user == 42));
+    assert_eq!(script.session.user_of(write.itt), Some(42));
+    assert_eq!(script.session.outstanding_write_bytes(), 4096);
+    assert!(script.session.outstanding_bytes() >= 4096);
+    let write = write.itt;
+    script.good(write);
+    assert_eq!(script.take_ended().iter().map(|(user, _)| *user).collect::<Vec<_>>(), [41]);
+    assert_eq!(script.ended().0, 42);
+    assert_eq!((script.session.outstanding_bytes(), script.session.user_of(write)), (0, None));
 }
 
 #[test]
