@@ -12,7 +12,7 @@ const KOOPMAN: u32 = 0x741b_8cd7;
 
 /// The powers of x modulo a polynomial, from x^0 on.
 fn powers(polynomial: u32) -> impl Iterator<Item = u32> {
-    std::iter::successors(Some(1_u32), move |power| Some(power << 1 ^ polynomial * (power >> 31)))
+    std::iter::successors(Some(1_u32), move |power| Some((power << 1) ^ (polynomial * (power >> 31))))
 }
 
 /// The first k for which 1 + x^i + x^j + x^k = 0 has a solution with i < j < k, or none below `bits`. Until then no two wrong bits cancel
@@ -49,7 +49,6 @@ fn a_crc32c_finds_five_wrong_bits_of_5243_and_three_of_a_full_segment() {
     // Of k + 1 bits, 32 are the CRC. One bit less is safe.
     let k = first_of_weight_four(CRC32C, 6000).expect("a full segment is longer");
     assert_eq!(k - 32, 5243);
-    assert!(5243 < 8 * 1460, "a full segment has a distance of 4");
 }
 
 #[test]
@@ -57,6 +56,5 @@ fn the_polynomial_of_koopman_finds_five_wrong_bits_of_a_full_segment() {
     assert!(finds_odd_numbers(KOOPMAN));
     let k = first_of_weight_four(KOOPMAN, 17_000).expect("it is not without end");
     assert_eq!(k - 32, 16_360);
-    assert!(16_360 > 8 * 1460);
     assert_eq!(Method::from_value(Method::RESERVED_FOR_KOOPMAN), None, "it is not implemented");
 }
