@@ -37,6 +37,14 @@ fn the_clock_counts_from_what_a_host_has_set() {
     assert_eq!(disk.run(&report).good().data[2], 2);
 }
 
+#[test]
+fn identifying_information_is_empty_if_no_host_has_set_either_value() {
+    let of =
+        |bytes: &[u8], text: &[u8]| scsi::IdentifyingInformation { bytes: bytes.into(), text: text.into() };
+    let all = [of(b"", b""), of(b"a", b""), of(b"", b"a\0"), of(b"a", b"a\0")];
+    assert_eq!(all.map(|information| information.is_empty()), [true, false, false, false]);
+}
+
 /// Configurations and logs name states and commands.
 #[test]
 fn names_lead_back_to_what_they_name() {

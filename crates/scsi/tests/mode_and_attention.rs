@@ -290,6 +290,20 @@ fn mode_sense_tells_whether_the_page_or_its_subpage_is_unknown() {
     }
 }
 
+// covers: SNS-04
+#[test]
+fn the_power_condition_active_starts_a_unit_and_others_are_refused() {
+    let mut disk = Disk::new();
+    disk.run(&[0x1b, 0, 0, 0, 0, 0]).good();
+    assert_eq!(disk.run(&[0; 6]).code().0, 2, "not ready");
+    for condition in [2, 3, 7, 0xa, 0xb] {
+        disk.run(&[0x1b, 0, 0, 0, condition << 4, 0]).points_at_cdb(4, Some(7));
+    }
+    assert_eq!(disk.run(&[0; 6]).code().0, 2, "nothing has changed");
+    disk.run(&[0x1b, 0, 0, 0, 0x10, 0]).good();
+    disk.run(&[0; 6]).good();
+}
+
 // covers: UA-03
 #[test]
 fn thin_provisioning_and_paths_are_told_when_they_change_and_only_then() {

@@ -164,6 +164,21 @@ fn the_sense_points_at_the_byte_of_the_list_that_is_wrong() {
     shelf.run(0, &copy_cdb(1, 47), &[0; 47]).fails(5, 0x1a, 0);
 }
 
+// covers: CPY-02
+#[test]
+fn a_segment_is_256_mib_at_most() {
+    let mut shelf = Shelf::with(|config| LuConfig { block_bytes: 65_536, blocks: 16, ..config });
+    let mut unit = cscd(0);
+    unit[28..].fill(0);
+    let mut copy = |blocks: u16| {
+        let list = list_lid1(1, &[unit.clone()], &[segment(0, 0, 0, 0, blocks)]);
+        shelf.run(0, &copy_cdb(0, list.len()), &list)
+    };
+    copy(4097).points_at(16 + 32 + 10, None);
+    // The blocks are not there: that is found later.
+    assert_eq!(copy(4096).fails(0xa, 0, 0).status, Status::CheckCondition);
+}
+
 #[test]
 fn cpy_02_a_segment_that_fails_is_named() {
     let mut shelf = Shelf::new();
