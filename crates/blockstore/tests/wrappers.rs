@@ -403,3 +403,23 @@ fn the_store_below_is_seen_through_every_wrapper() {
         assert_eq!(probe.calls.lock().contains(&"write_atomic"), reaches, "{fault:?}");
     }
 }
+
+/// Protection information is no reason to read something else than the medium.
+#[test]
+fn a_volume_with_protection_information_reads_its_medium() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, options: &str| {
+        format!("file:{},size=1M,pi=1{options}", folder.path().join(name).display())
+    };
+    for (spec, in_memory) in
+        [("ram:1M,pi=1".to_owned(), true), (file("a", ""), false), (file("b", ",atomic=64K"), false)]
+    {
+        let store = spec.parse::<StoreSpec>().unwrap().open().unwrap();
+        write(&store, 512, 7).unwrap();
+        let mut dst = [1; 1024];
+        store.read_medium(512, &mut dst).unwrap();
+        assert_eq!(dst[..], [[7; 512], [0; 512]].concat(), "{spec}");
+        assert_eq!(store.medium_reads() == MediumReads::Memory, in_memory, "{spec}");
+        assert!(store.read_medium(SIZE, &mut dst).is_err(), "{spec}");
+    }
+}

@@ -426,3 +426,32 @@ fn answers_are_counted_apart_from_data_of_reads() {
         assert_eq!(writer.answer_bytes(), 0);
     }
 }
+
+// covers: LGN-01
+#[test]
+fn a_stream_that_begins_with_anything_but_a_login_is_refused_at_its_first_byte() {
+    for first in 0..=u8::MAX {
+        let mut buffer = BytesMut::from(&[first][..]);
+        // The two bits above the opcode are not part of it.
+        match (PduReader::new(8192).expect_login().next(&mut buffer), first & 0x3f) {
+            (Ok(None), 0x03) => {}
+            (Err(FramingError::NotALogin { first: refused }), opcode) if opcode != 0x03 => {
+                assert_eq!(refused, first);
+            }
+            (result, _) => panic!("{first:02x}: {result:?}"),
+        }
+        assert!(matches!(PduReader::new(8192).next(&mut buffer), Ok(None)), "{first:02x}");
+    }
+    // Only the first PDU has to be one.
+    let mut reader = PduReader::new(8192).expect_login();
+    let pdu = |opcode: u8| {
+        let mut bhs = [0; Bhs::SIZE];
+        bhs[0] = opcode;
+        bhs
+    };
+    let mut buffer = BytesMut::from(&[pdu(0x43), pdu(0x01)].concat()[..]);
+    for opcode in [0x43, 0x01] {
+        let got = reader.next(&mut buffer).unwrap().unwrap();
+        assert_eq!(got.bhs.as_bytes()[0], opcode);
+    }
+}

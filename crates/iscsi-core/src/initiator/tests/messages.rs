@@ -432,6 +432,11 @@ fn send_targets_that_is_refused_in_its_answer_ends_nothing() {
     script.sent_nothing();
     assert!(matches!(script.said.pop(), Some(Action::TextRefused(None))));
     assert!(!script.session.is_closed());
+    // Any other value is no refusal but a key that no target may send.
+    assert!(script.session.send_targets(script.now, "All"));
+    let itt = script.asked().0.itt;
+    script.text(itt, true, false, Ttt::RESERVED, b"SendTargets=All\0");
+    script.violated();
 }
 
 // covers: TXR-02 TXT-06 TXT-04
