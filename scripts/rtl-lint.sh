@@ -28,3 +28,9 @@ for buffer in 4096 65536; do
       rx/rx_buffer.sv rx/rx_checked.sv
   done
 done
+lint snack_table common/sweep_queue.sv snack/snack_pkg.sv snack/snack_table.sv
+tx=(tx/tx_window.sv rx/rx_crc.sv common/sweep_queue.sv tx/tx_pack.sv tx/tx_segment.sv tx/tx_buffer.sv tx/tx_fetch.sv tx/tx_generator.sv)
+for bytes in 8 64; do
+  lint tx -GBytes=$bytes -GBufferBytes=$((bytes == 8 ? 4096 : 65536)) "${narrow[@]}" "${wide[@]}" "${credit[@]}" \
+    common/engine_pkg.sv tx/tx_pkg.sv "${tx[@]}" tx/tx.sv
+done

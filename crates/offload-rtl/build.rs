@@ -21,6 +21,20 @@ mod models {
 
     const BUFFER: &[&str] = &["rx/rx_buffer", "rx/rx_checked"];
 
+    const TX: &[&str] = &[
+        "common/engine_pkg",
+        "tx/tx_pkg",
+        "tx/tx_window",
+        "rx/rx_crc",
+        "common/sweep_queue",
+        "tx/tx_pack",
+        "tx/tx_segment",
+        "tx/tx_buffer",
+        "tx/tx_fetch",
+        "tx/tx_generator",
+        "tx/tx",
+    ];
+
     const MODELS: &[Model] = &[
         ("Vcrc64", "crc64", &[], &[NARROW, &["crc/crc64"]]),
         ("Vcrc_wide_crc32c", "crc_wide", &["Poly=32'h82f63b78"], &[WIDE]),
@@ -44,6 +58,14 @@ mod models {
             &["Bytes=64", "BufferBytes=65536"],
             &[NARROW, WIDE, CREDIT, RX, BUFFER],
         ),
+        (
+            "Vsnack_table",
+            "snack_table",
+            &["Entries=256"],
+            &[&["common/sweep_queue", "snack/snack_pkg", "snack/snack_table"]],
+        ),
+        ("Vtx64", "tx", &["Bytes=8", "BufferBytes=4096"], &[NARROW, WIDE, CREDIT, TX]),
+        ("Vtx512", "tx", &["Bytes=64", "BufferBytes=65536"], &[NARROW, WIDE, CREDIT, TX]),
     ];
 
     pub fn build() {
@@ -51,7 +73,7 @@ mod models {
         let verilator = find_verilator(&root);
         let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
         println!("cargo::rerun-if-changed=shim");
-        for folder in ["crc", "common", "rx"] {
+        for folder in ["crc", "common", "rx", "snack", "tx"] {
             println!("cargo::rerun-if-changed={}", root.join("rtl").join(folder).display());
         }
         println!("cargo::rerun-if-changed={}", root.join("rtl/requirements.txt").display());

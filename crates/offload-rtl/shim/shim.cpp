@@ -13,7 +13,10 @@
 #include "Vrx_checked64.h"
 #include "Vrx_packet512.h"
 #include "Vrx_packet64.h"
+#include "Vsnack_table.h"
 #include "Vtask_table.h"
+#include "Vtx512.h"
+#include "Vtx64.h"
 #include "verilated.h"
 
 // The same as in src/ffi.rs.
@@ -67,6 +70,35 @@ struct TaskTableIn {
 struct TaskTableOut {
   uint32_t entry, failed;
   uint8_t answer_valid, answer, index, used;
+};
+
+struct SnackTableIn {
+  uint32_t entry[11];
+  uint16_t peek_at;
+  uint8_t rst, valid, operation, due_ready, take, take_id;
+};
+struct SnackTableOut {
+  uint64_t deadline;
+  uint32_t peek[11], taken[11];
+  uint32_t missing_status, failed;
+  uint8_t ready, answer, found, found_state, admits, has_any, due_valid, due_id, take_answer, take_wanted, status_missing,
+      has_room, peek_valid;
+};
+struct TxIn {
+  uint32_t mem_data[16], raw_data[16], look_post[12], look_tx[4], r2t[7], snack[7], element[4];
+  uint32_t open_cmd_sn, max_send, max_burst, first_burst, exp_stat_sn, max_cmd_sn, look_tag;
+  uint16_t post, look_first, element_next, peek_at;
+  uint8_t rst, open, header_digest, data_digest, initial_r2t, immediate_data, room, post_valid, looked, look_found, r2t_valid,
+      snack_answer, snack_wanted, raw_valid, raw_last, raw_words, ended_valid, ended_index, mem_ready, mem_data_valid, mem_count, mem_last,
+      mem_fault, ready;
+};
+struct TxOut {
+  uint64_t mem_addr;
+  uint32_t data[16], write_tx[4], peek[7];
+  uint32_t peek_sent, peek_data_sn, mem_bytes, cmd_sn, fault_tag, failed;
+  uint16_t element;
+  uint8_t post_ready, look, look_index, write, write_index, r2t_ready, snack_take, snack_index, raw_numbered, raw_ready,
+      ended_ready, fault, peek_valid, mem_valid, mem_data_ready, valid, count, idle;
 };
 
 template <class Model> struct Simulation {
@@ -246,3 +278,129 @@ RX_PACKET(rx_packet512)
 // Its ports are those of the packet controller.
 RX_PACKET(rx_checked64)
 RX_PACKET(rx_checked512)
+
+extern "C" void *snack_table_new(int seed) { return asserted<Vsnack_table>(seed); }
+extern "C" void snack_table_free(void *simulation) { delete static_cast<Simulation<Vsnack_table> *>(simulation); }
+extern "C" void snack_table_cycle(void *pointer, const SnackTableIn *in, SnackTableOut *out) {
+  auto *simulation = static_cast<Simulation<Vsnack_table> *>(pointer);
+  Vsnack_table &model = simulation->model;
+  model.rst = in->rst;
+  model.valid_i = in->valid;
+  model.operation_i = in->operation;
+  model.due_ready_i = in->due_ready;
+  model.take_i = in->take;
+  model.take_id_i = in->take_id;
+  model.peek_at_i = in->peek_at;
+  memcpy(words(model.entry_i), in->entry, sizeof in->entry);
+  model.clk = 0;
+  model.eval();
+  out->deadline = model.deadline_o;
+  out->missing_status = model.missing_status_o;
+  out->ready = model.ready_o;
+  out->answer = model.answer_o;
+  out->found = model.found_o;
+  out->found_state = model.found_state_o;
+  out->admits = model.admits_o;
+  out->has_any = model.has_any_o;
+  out->due_valid = model.due_valid_o;
+  out->due_id = model.due_id_o;
+  out->take_answer = model.take_answer_o;
+  out->take_wanted = model.take_wanted_o;
+  out->status_missing = model.status_missing_o;
+  out->has_room = model.has_room_o;
+  out->peek_valid = model.peek_valid_o;
+  memcpy(out->peek, words(model.peek_o), sizeof out->peek);
+  memcpy(out->taken, words(model.taken_o), sizeof out->taken);
+  model.clk = 1;
+  model.eval();
+  out->failed = simulation->context.errorCount();
+}
+
+template <class Model> static void tx_cycle(void *pointer, const TxIn *in, TxOut *out) {
+  auto *simulation = static_cast<Simulation<Model> *>(pointer);
+  Model &model = simulation->model;
+  model.rst = in->rst;
+  model.open_i = in->open;
+  model.open_cmd_sn_i = in->open_cmd_sn;
+  model.header_digest_i = in->header_digest;
+  model.data_digest_i = in->data_digest;
+  model.initial_r2t_i = in->initial_r2t;
+  model.immediate_data_i = in->immediate_data;
+  model.max_send_i = in->max_send;
+  model.max_burst_i = in->max_burst;
+  model.first_burst_i = in->first_burst;
+  model.exp_stat_sn_i = in->exp_stat_sn;
+  model.max_cmd_sn_i = in->max_cmd_sn;
+  model.room_i = in->room;
+  model.post_valid_i = in->post_valid;
+  model.post_i = in->post;
+  model.looked_i = in->looked;
+  model.look_found_i = in->look_found;
+  model.look_tag_i = in->look_tag;
+  model.look_first_i = in->look_first;
+  model.r2t_valid_i = in->r2t_valid;
+  model.snack_answer_i = in->snack_answer;
+  model.snack_wanted_i = in->snack_wanted;
+  model.raw_valid_i = in->raw_valid;
+  model.raw_last_i = in->raw_last;
+  model.raw_words_i = in->raw_words;
+  model.ended_valid_i = in->ended_valid;
+  model.ended_index_i = in->ended_index;
+  model.element_next_i = in->element_next;
+  model.peek_at_i = in->peek_at;
+  model.mem_ready_i = in->mem_ready;
+  model.mem_data_valid_i = in->mem_data_valid;
+  model.mem_count_i = in->mem_count;
+  model.mem_last_i = in->mem_last;
+  model.mem_fault_i = in->mem_fault;
+  model.ready_i = in->ready;
+  memcpy(words(model.look_post_i), in->look_post, sizeof model.look_post_i);
+  memcpy(words(model.look_tx_i), in->look_tx, sizeof model.look_tx_i);
+  memcpy(words(model.r2t_i), in->r2t, sizeof model.r2t_i);
+  memcpy(words(model.snack_i), in->snack, sizeof model.snack_i);
+  memcpy(words(model.element_i), in->element, sizeof model.element_i);
+  memcpy(words(model.mem_data_i), in->mem_data, sizeof model.mem_data_i);
+  memcpy(words(model.raw_data_i), in->raw_data, sizeof model.raw_data_i);
+  model.clk = 0;
+  model.eval();
+  out->post_ready = model.post_ready_o;
+  out->look = model.look_o;
+  out->look_index = model.look_index_o;
+  out->write = model.write_o;
+  out->write_index = model.write_index_o;
+  out->r2t_ready = model.r2t_ready_o;
+  out->snack_take = model.snack_take_o;
+  out->snack_index = model.snack_index_o;
+  out->raw_numbered = model.raw_numbered_o;
+  out->raw_ready = model.raw_ready_o;
+  out->ended_ready = model.ended_ready_o;
+  out->fault = model.fault_o;
+  out->fault_tag = model.fault_tag_o;
+  out->peek_valid = model.peek_valid_o;
+  out->peek_sent = model.peek_sent_o;
+  out->peek_data_sn = model.peek_data_sn_o;
+  out->element = model.element_o;
+  out->mem_valid = model.mem_valid_o;
+  out->mem_addr = model.mem_addr_o;
+  out->mem_bytes = model.mem_bytes_o;
+  out->mem_data_ready = model.mem_data_ready_o;
+  out->valid = model.valid_o;
+  out->count = model.count_o;
+  out->cmd_sn = model.cmd_sn_o;
+  out->idle = model.idle_o;
+  memcpy(out->data, words(model.data_o), sizeof model.data_o);
+  memcpy(out->write_tx, words(model.write_tx_o), sizeof model.write_tx_o);
+  memcpy(out->peek, words(model.peek_o), sizeof model.peek_o);
+  model.clk = 1;
+  model.eval();
+  out->failed = simulation->context.errorCount();
+}
+
+#define TX(name)                                                                                            \
+  extern "C" void *name##_new(int seed) { return asserted<V##name>(seed); }                                 \
+  extern "C" void name##_free(void *simulation) { delete static_cast<Simulation<V##name> *>(simulation); }  \
+  extern "C" void name##_cycle(void *simulation, const TxIn *in, TxOut *out) {                              \
+    tx_cycle<V##name>(simulation, in, out);                                                                 \
+  }
+TX(tx64)
+TX(tx512)

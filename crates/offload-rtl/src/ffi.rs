@@ -138,6 +138,129 @@ pub struct TaskTableOut {
     pub used: u8,
 }
 
+/// Inputs of `tx` in one cycle, for either width. Packed structs of `tx_pkg` are words, the lowest first. The same as in the shim.
+#[repr(C)]
+#[derive(Default)]
+pub struct TxIn {
+    pub mem_data: [u32; 16],
+    pub raw_data: [u32; 16],
+    pub look_post: [u32; 12],
+    pub look_tx: [u32; 4],
+    pub r2t: [u32; 7],
+    pub snack: [u32; 7],
+    pub element: [u32; 4],
+    pub open_cmd_sn: u32,
+    pub max_send: u32,
+    pub max_burst: u32,
+    pub first_burst: u32,
+    pub exp_stat_sn: u32,
+    pub max_cmd_sn: u32,
+    pub look_tag: u32,
+    pub post: u16,
+    pub look_first: u16,
+    pub element_next: u16,
+    pub peek_at: u16,
+    pub rst: u8,
+    pub open: u8,
+    pub header_digest: u8,
+    pub data_digest: u8,
+    pub initial_r2t: u8,
+    pub immediate_data: u8,
+    pub room: u8,
+    pub post_valid: u8,
+    pub looked: u8,
+    pub look_found: u8,
+    pub r2t_valid: u8,
+    pub snack_answer: u8,
+    pub snack_wanted: u8,
+    pub raw_valid: u8,
+    pub raw_last: u8,
+    pub raw_words: u8,
+    pub ended_valid: u8,
+    pub ended_index: u8,
+    pub mem_ready: u8,
+    pub mem_data_valid: u8,
+    pub mem_count: u8,
+    pub mem_last: u8,
+    pub mem_fault: u8,
+    pub ready: u8,
+}
+
+/// Outputs of `tx`. The same as in the shim.
+#[repr(C)]
+#[derive(Default)]
+pub struct TxOut {
+    pub mem_addr: u64,
+    pub data: [u32; 16],
+    pub write_tx: [u32; 4],
+    pub peek: [u32; 7],
+    pub peek_sent: u32,
+    pub peek_data_sn: u32,
+    pub mem_bytes: u32,
+    pub cmd_sn: u32,
+    pub fault_tag: u32,
+    /// Asserts that have failed so far.
+    pub failed: u32,
+    pub element: u16,
+    pub post_ready: u8,
+    pub look: u8,
+    pub look_index: u8,
+    pub write: u8,
+    pub write_index: u8,
+    pub r2t_ready: u8,
+    pub snack_take: u8,
+    pub snack_index: u8,
+    pub raw_numbered: u8,
+    pub raw_ready: u8,
+    pub ended_ready: u8,
+    pub fault: u8,
+    pub peek_valid: u8,
+    pub mem_valid: u8,
+    pub mem_data_ready: u8,
+    pub valid: u8,
+    pub count: u8,
+    pub idle: u8,
+}
+
+/// Inputs of `snack_table` in one cycle; entries are packed structs of `snack_pkg` in words, the lowest first. The same as in the shim.
+#[repr(C)]
+#[derive(Clone, Default)]
+pub struct SnackTableIn {
+    pub entry: [u32; 11],
+    pub peek_at: u16,
+    pub rst: u8,
+    pub valid: u8,
+    pub operation: u8,
+    pub due_ready: u8,
+    pub take: u8,
+    pub take_id: u8,
+}
+
+/// Outputs of `snack_table`. The same as in the shim.
+#[repr(C)]
+#[derive(Default)]
+pub struct SnackTableOut {
+    pub deadline: u64,
+    pub peek: [u32; 11],
+    pub taken: [u32; 11],
+    pub missing_status: u32,
+    /// Asserts that have failed so far.
+    pub failed: u32,
+    pub ready: u8,
+    pub answer: u8,
+    pub found: u8,
+    pub found_state: u8,
+    pub admits: u8,
+    pub has_any: u8,
+    pub due_valid: u8,
+    pub due_id: u8,
+    pub take_answer: u8,
+    pub take_wanted: u8,
+    pub status_missing: u8,
+    pub has_room: u8,
+    pub peek_valid: u8,
+}
+
 /// The functions of one model whose inputs are `In` and whose outputs are `Out`.
 pub struct Functions<In, Out = CrcOut> {
     new: unsafe extern "C" fn(c_int) -> *mut c_void,
@@ -168,6 +291,9 @@ model!(RX512, RxPacketIn, RxPacketOut, rx_packet512_new, rx_packet512_free, rx_p
 model!(CHECKED64, RxPacketIn, RxPacketOut, rx_checked64_new, rx_checked64_free, rx_checked64_cycle);
 model!(CHECKED512, RxPacketIn, RxPacketOut, rx_checked512_new, rx_checked512_free, rx_checked512_cycle);
 model!(TASK_TABLE, TaskTableIn, TaskTableOut, task_table_new, task_table_free, task_table_cycle);
+model!(SNACK_TABLE, SnackTableIn, SnackTableOut, snack_table_new, snack_table_free, snack_table_cycle);
+model!(TX64, TxIn, TxOut, tx64_new, tx64_free, tx64_cycle);
+model!(TX512, TxIn, TxOut, tx512_new, tx512_free, tx512_cycle);
 
 /// A model in some state. It stays in its thread: the pointer makes it neither `Send` nor `Sync`.
 pub struct Model<In, Out = CrcOut> {

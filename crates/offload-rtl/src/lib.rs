@@ -13,9 +13,15 @@ mod ffi;
 #[cfg(feature = "verilator")]
 mod guard;
 #[cfg(feature = "verilator")]
+mod packed;
+#[cfg(feature = "verilator")]
 mod rx_packet;
 #[cfg(feature = "verilator")]
+mod snack_table;
+#[cfg(feature = "verilator")]
 mod task_table;
+#[cfg(feature = "verilator")]
+mod tx;
 
 #[cfg(feature = "verilator")]
 pub use crc::{Beat64, BeatWide, Crc64, CrcWide, Cycle, Polynomial};
@@ -26,4 +32,11 @@ pub use guard::Guard;
 #[cfg(feature = "verilator")]
 pub use rx_packet::{RxCycle, RxPacket, RxSettings, Segment, Verdict, Width};
 #[cfg(feature = "verilator")]
+pub use snack_table::{Found, SnackEntry, SnackOperation, SnackTable};
+#[cfg(feature = "verilator")]
 pub use task_table::{TableAnswer, TableCycle, TableRequest, TaskTable};
+#[cfg(feature = "verilator")]
+pub use tx::{
+    Burst, Element, MemBeat, Peek, RawBeat, Snack, TaskPost, TaskView, Tx, TxCycle, TxInputs, TxPart, TxPost,
+    TxSettings,
+};

@@ -1,0 +1,436 @@
+//! The transmit module of one connection.
+
+use crate::Width;
+use crate::ffi::{Model, TX64, TX512, TxIn, TxOut};
+use crate::packed::Bits;
+
+/// What login has settled; lengths in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TxSettings {
+    /// HeaderDigest=CRC32C.
+    pub header_digest: bool,
+    /// DataDigest=CRC32C.
+    pub data_digest: bool,
+    /// InitialR2T=Yes.
+    pub initial_r2t: bool,
+    /// ImmediateData=Yes.
+    pub immediate_data: bool,
+    /// Largest data segment that is sent: at most [`Tx::buffer_bytes`].
+    pub max_send: u32,
+    /// MaxBurstLength.
+    pub max_burst: u32,
+    /// FirstBurstLength.
+    pub first_burst: u32,
+}
+
+/// What the command table has of a task from POST_TASK. Byte strings as on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TaskPost {
+    /// Bits of `task_flags`.
+    pub flags: u8,
+    /// ATTR.
+    pub attr: u8,
+    /// PRI.
+    pub priority: u8,
+    /// Expected Data Transfer Length in bytes.
+    pub edtl: u32,
+    /// Logical unit.
+    pub lun: [u8; 8],
+    /// CDB.
+    pub cdb: [u8; 16],
+}
+
+/// What the command table has of a task from the transmit module.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TxPart {
+    /// The command was sent.
+    pub sent: bool,
+    /// Its CmdSN.
+    pub cmd_sn: u32,
+    /// The ExpStatSN that it was sent with.
+    pub exp_stat_sn: u32,
+    /// Bytes of the task's memory that were sent.
+    pub bytes_sent: u32,
+    /// R2Ts whose data was sent, modulo 16.
+    pub bursts_done: u8,
+}
+
+/// The answer of the command table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TaskView {
+    /// Initiator Task Tag.
+    pub itt: u32,
+    /// From POST_TASK.
+    pub post: TaskPost,
+    /// From here.
+    pub tx: TxPart,
+    /// Its first element in the data_address table.
+    pub first: u16,
+}
+
+/// An element of the data_address table.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Element {
+    /// Address in host memory.
+    pub addr: u64,
+    /// Length in bytes.
+    pub length: u32,
+    /// Offset of its first byte in the task's memory.
+    pub begin: u32,
+    /// The element behind it.
+    pub next: u16,
+}
+
+/// What is queued.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TxPost {
+    /// The command with this index.
+    Command {
+        /// Index in the command table.
+        index: u8,
+        /// It takes no CmdSN.
+        immediate: bool,
+    },
+    /// A PDU of software.
+    Raw {
+        /// It takes a CmdSN.
+        numbered: bool,
+        /// CmdSN is written.
+        counts: bool,
+    },
+    /// The entry of the SNACK table with this index.
+    Snack(u8),
+}
+
+/// Data that a write has to send: an entry of the R2T table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Burst {
+    /// Index of the command.
+    pub index: u8,
+    /// Target Transfer Tag; ffffffffh for unsolicited data.
+    pub ttt: u32,
+    /// Logical unit as on the wire.
+    pub lun: [u8; 8],
+    /// R2TSN.
+    pub r2t_sn: u32,
+    /// Offset of its first byte in the task's memory.
+    pub offset: u32,
+    /// Length in bytes.
+    pub length: u32,
+}
+
+/// What the SNACK table has of a SNACK.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Snack {
+    /// 0 data or R2T, 1 status, 2 DataACK.
+    pub snack_type: u8,
+    /// Initiator Task Tag.
+    pub itt: u32,
+    /// Target Transfer Tag.
+    pub ttt: u32,
+    /// Logical unit as on the wire.
+    pub lun: [u8; 8],
+    /// BegRun.
+    pub beg_run: u32,
+    /// RunLength.
+    pub run_length: u32,
+}
+
+/// A part of a PDU of software: of its header segments, or of its data with the padding. At most a beat; all but the last are full.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RawBeat {
+    /// Whole words.
+    pub bytes: Vec<u8>,
+    /// The header segments, or the data, end here.
+    pub last: bool,
+}
+
+/// Bytes that host memory answers with: at most a beat; all but the last of a read are full.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemBeat {
+    /// The bytes.
+    pub bytes: Vec<u8>,
+    /// The read ends here.
+    pub last: bool,
+    /// Host memory refuses it.
+    pub fault: bool,
+}
+
+/// Inputs of one cycle.
+#[derive(Debug, Clone, Default)]
+pub struct TxInputs {
+    /// ExpStatSN.
+    pub exp_stat_sn: u32,
+    /// MaxCmdSN.
+    pub max_cmd_sn: u32,
+    /// PDUs may be begun.
+    pub room: bool,
+    /// To be queued.
+    pub post: Option<TxPost>,
+    /// An R2T.
+    pub r2t: Option<Burst>,
+    /// The command with this index has ended.
+    pub ended: Option<u8>,
+    /// The answer to a look-up: the task, if there is one.
+    pub looked: Option<Option<TaskView>>,
+    /// The element that the cycle before has named.
+    pub element: Element,
+    /// The answer to the question about a SNACK: what it requests, if it is still wanted.
+    pub snack: Option<Option<Snack>>,
+    /// What is next of the PDUs of software that were selected in the cycle before.
+    pub raw: Option<RawBeat>,
+    /// Host memory takes a read.
+    pub mem_ready: bool,
+    /// Host memory answers.
+    pub mem_data: Option<MemBeat>,
+    /// A beat of the stream is taken.
+    pub ready: bool,
+    /// The place in the R2T table whose entry the next cycle shows.
+    pub peek_at: u16,
+}
+
+/// An entry of the R2T table, as software sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peek {
+    /// The entry.
+    pub burst: Burst,
+    /// Bytes that were sent.
+    pub sent: u32,
+    /// DataSN of the next Data-Out.
+    pub data_sn: u32,
+}
+
+/// What the module said in one cycle.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TxCycle {
+    /// `post` was taken.
+    pub posted: bool,
+    /// `r2t` was taken.
+    pub r2t_taken: bool,
+    /// `ended` was taken: nothing of the command is left here.
+    pub ended_taken: bool,
+    /// The command with this index is looked up.
+    pub look: Option<u8>,
+    /// Its part that is to be written.
+    pub write: Option<(u8, TxPart)>,
+    /// The element whose contents the next cycle needs.
+    pub element: u16,
+    /// The SNACK that is asked for, until `snack` answers.
+    pub snack_take: Option<u8>,
+    /// Which PDUs of software are selected: those that take a CmdSN, or the others.
+    pub raw_numbered: bool,
+    /// `raw` was taken.
+    pub raw_taken: bool,
+    /// A read of host memory that was taken: address and bytes.
+    pub read: Option<(u64, u32)>,
+    /// `mem_data` was taken.
+    pub mem_data_taken: bool,
+    /// Initiator Task Tag of the task whose memory was refused; nothing is begun until it has ended.
+    pub fault: Option<u32>,
+    /// Bytes of the stream that were taken.
+    pub bytes: Vec<u8>,
+    /// CmdSN of the next command.
+    pub cmd_sn: u32,
+    /// Nothing more leaves before something comes in.
+    pub idle: bool,
+    /// The entry of the R2T table that the cycle before has named.
+    pub peek: Option<Peek>,
+    /// Asserts of the circuit that have failed since its reset.
+    pub failed: u32,
+}
+
+/// `tx` for one width: with a Tx buffer of 4 KiB at 64 bit, and of 64 KiB at 512 bit.
+pub struct Tx {
+    model: Model<TxIn, TxOut>,
+    width: Width,
+    settings: TxSettings,
+    /// Asserts see random registers until the first reset is over.
+    ignored: u32,
+}
+
+impl Tx {
+    /// After power-up, with random contents from `seed`, a reset, and OPEN_CONN.
+    pub fn open(width: Width, settings: TxSettings, cmd_sn: u32, seed: u16) -> Self {
+        let functions = match width {
+            Width::Bits64 => TX64,
+            Width::Bits512 => TX512,
+        };
+        let mut model = Model::new(functions, seed);
+        let reset = TxIn { rst: 1, ..TxIn::default() };
+        let ignored = (0..3).map(|_| model.cycle(&reset).failed).last().unwrap_or(0);
+        let mut tx = Self { model, width, settings, ignored };
+        let open = TxIn { open: 1, open_cmd_sn: cmd_sn, ..tx.inputs(&TxInputs::default()) };
+        tx.model.cycle(&open);
+        tx
+    }
+
+    /// The largest data segment.
+    pub fn buffer_bytes(width: Width) -> u32 {
+        match width {
+            Width::Bits64 => 4096,
+            Width::Bits512 => 65536,
+        }
+    }
+
+    /// SET_PARAMS.
+    pub fn set_max_send(&mut self, max_send: u32) {
+        self.settings.max_send = max_send;
+    }
+
+    fn inputs(&self, given: &TxInputs) -> TxIn {
+        let settings = &self.settings;
+        let task = given.looked.flatten();
+        let mut inputs = TxIn {
+            open_cmd_sn: 0,
+            header_digest: settings.header_digest.into(),
+            data_digest: settings.data_digest.into(),
+            initial_r2t: settings.initial_r2t.into(),
+            immediate_data: settings.immediate_data.into(),
+            max_send: settings.max_send,
+            max_burst: settings.max_burst,
+            first_burst: settings.first_burst,
+            exp_stat_sn: given.exp_stat_sn,
+            max_cmd_sn: given.max_cmd_sn,
+            room: given.room.into(),
+            post_valid: given.post.is_some().into(),
+            post: given.post.map_or(0, post_bits),
+            r2t_valid: given.r2t.is_some().into(),
+            r2t: given.r2t.as_ref().map_or([0; 7], burst_bits),
+            ended_valid: given.ended.is_some().into(),
+            ended_index: given.ended.unwrap_or(0),
+            looked: given.looked.is_some().into(),
+            look_found: task.is_some().into(),
+            element: element_bits(&given.element),
+            element_next: given.element.next,
+            snack_answer: given.snack.is_some().into(),
+            snack_wanted: given.snack.flatten().is_some().into(),
+            snack: given.snack.flatten().as_ref().map_or([0; 7], snack_bits),
+            mem_ready: given.mem_ready.into(),
+            ready: given.ready.into(),
+            peek_at: given.peek_at,
+            ..TxIn::default()
+        };
+        if let Some(task) = task {
+            inputs.look_tag = task.itt;
+            inputs.look_post = post_task_bits(&task.post);
+            inputs.look_tx = part_bits(&task.tx);
+            inputs.look_first = task.first;
+        }
+        if let Some(beat) = &given.raw {
+            inputs.raw_valid = 1;
+            inputs.raw_last = beat.last.into();
+            inputs.raw_words = (beat.bytes.len() / 4) as u8;
+            inputs.raw_data = words(&beat.bytes);
+        }
+        if let Some(beat) = &given.mem_data {
+            inputs.mem_data_valid = 1;
+            inputs.mem_last = beat.last.into();
+            inputs.mem_fault = beat.fault.into();
+            inputs.mem_count = beat.bytes.len() as u8;
+            inputs.mem_data = words(&beat.bytes);
+        }
+        inputs
+    }
+
+    /// One cycle.
+    pub fn cycle(&mut self, given: &TxInputs) -> TxCycle {
+        let inputs = self.inputs(given);
+        let out = self.model.cycle(&inputs);
+        let sent = if given.ready && out.valid != 0 { usize::from(out.count) } else { 0 };
+        TxCycle {
+            posted: given.post.is_some() && out.post_ready != 0,
+            r2t_taken: given.r2t.is_some() && out.r2t_ready != 0,
+            ended_taken: given.ended.is_some() && out.ended_ready != 0,
+            look: (out.look != 0).then_some(out.look_index),
+            write: (out.write != 0).then(|| (out.write_index, part(&out.write_tx))),
+            element: out.element,
+            snack_take: (out.snack_take != 0).then_some(out.snack_index),
+            raw_numbered: out.raw_numbered != 0,
+            raw_taken: given.raw.is_some() && out.raw_ready != 0,
+            read: (given.mem_ready && out.mem_valid != 0).then_some((out.mem_addr, out.mem_bytes)),
+            mem_data_taken: given.mem_data.is_some() && out.mem_data_ready != 0,
+            fault: (out.fault != 0).then_some(out.fault_tag),
+            bytes: out.data.iter().flat_map(|word| word.to_le_bytes()).take(sent).collect(),
+            cmd_sn: out.cmd_sn,
+            idle: out.idle != 0,
+            peek: (out.peek_valid != 0).then(|| Peek {
+                burst: burst(&out.peek),
+                sent: out.peek_sent,
+                data_sn: out.peek_data_sn,
+            }),
+            failed: out.failed - self.ignored,
+        }
+    }
+
+    /// The width of a beat.
+    pub fn width(&self) -> Width {
+        self.width
+    }
+}
+
+fn words(bytes: &[u8]) -> [u32; 16] {
+    let mut filled = [0; 64];
+    filled[..bytes.len()].copy_from_slice(bytes);
+    let (words, _) = filled.as_chunks::<4>();
+    std::array::from_fn(|i| u32::from_le_bytes(words[i]))
+}
+
+fn post_bits(post: TxPost) -> u16 {
+    let (kind, numbered, counts, index) = match post {
+        TxPost::Command { index, immediate } => (0, !immediate, false, index),
+        TxPost::Raw { numbered, counts } => (1, numbered, counts, 0),
+        TxPost::Snack(index) => (2, false, false, index),
+    };
+    kind << 10 | u16::from(numbered) << 9 | u16::from(counts) << 8 | u16::from(index)
+}
+
+fn burst_bits(burst: &Burst) -> [u32; 7] {
+    let bits =
+        Bits::new().put(burst.length.into(), 32).put(burst.offset.into(), 32).put(burst.r2t_sn.into(), 32);
+    let bits = bits.put(u64::from_le_bytes(burst.lun).into(), 64);
+    bits.put(burst.ttt.into(), 32).put(burst.index.into(), 8).words
+}
+
+fn burst(words: &[u32; 7]) -> Burst {
+    let mut bits = Bits::of(words);
+    let [length, offset, r2t_sn] = std::array::from_fn(|_| bits.take(32) as u32);
+    let lun = bits.take(64).to_le_bytes();
+    Burst { length, offset, r2t_sn, lun, ttt: bits.take(32) as u32, index: bits.take(8) as u8 }
+}
+
+fn element_bits(element: &Element) -> [u32; 4] {
+    Bits::new()
+        .put(element.begin.into(), 32)
+        .put(element.length.into(), 32)
+        .put(element.addr.into(), 64)
+        .words
+}
+
+fn snack_bits(snack: &Snack) -> [u32; 7] {
+    let bits = Bits::new().put(snack.run_length.into(), 32).put(snack.beg_run.into(), 32);
+    let bits = bits.put(u64::from_le_bytes(snack.lun).into(), 64);
+    bits.put(snack.ttt.into(), 32).put(snack.itt.into(), 32).put(snack.snack_type.into(), 2).words
+}
+
+/// `user` and the area for sense data are not the transmit module's.
+fn post_task_bits(post: &TaskPost) -> [u32; 12] {
+    let bits = Bits::new().put(0, 128).put(u128::from_le_bytes(post.cdb), 128);
+    let bits = bits.put(u64::from_le_bytes(post.lun).into(), 64).put(post.edtl.into(), 32);
+    bits.put(post.priority.into(), 4).put(post.attr.into(), 3).put(post.flags.into(), 8).words
+}
+
+fn part_bits(part: &TxPart) -> [u32; 4] {
+    let bits = Bits::new().put(part.bursts_done.into(), 4).put(part.bytes_sent.into(), 32);
+    bits.put(part.exp_stat_sn.into(), 32).put(part.cmd_sn.into(), 32).put(part.sent.into(), 1).words
+}
+
+fn part(words: &[u32; 4]) -> TxPart {
+    let mut bits = Bits::of(words);
+    TxPart {
+        bursts_done: bits.take(4) as u8,
+        bytes_sent: bits.take(32) as u32,
+        exp_stat_sn: bits.take(32) as u32,
+        cmd_sn: bits.take(32) as u32,
+        sent: bits.take(1) != 0,
+    }
+}

@@ -1,0 +1,92 @@
+// A queue in whose middle entries can be changed and taken: the transmit queue, the R2T table, the SNACK table.
+//
+//   push --> [ ring in RAM ] --> [ front ] --+--> pop
+//     ^                                      |
+//     +--- sweep: kept, perhaps changed <----+--> sweep: dropped
+//
+// A sweep looks at each entry once, in order; what is kept goes to the end. After as many steps as there were entries, they are in their
+// old order. Nothing is pushed or popped meanwhile. A sweep takes up to three cycles for each entry; it serves what is rare: an ABORT, a fault,
+// a loss, a PDU that passes others while the window is closed.
+`default_nettype none
+module sweep_queue #(
+    parameter int unsigned Width = 32,
+    parameter int unsigned Depth = 32
+) (
+    input  wire              clk,
+    input  wire              rst,
+    input  wire              push_valid_i,
+    output logic             push_ready_o,
+    input  wire  [Width-1:0] push_i,
+    // The front is known, or there is none: in the cycle after a push it is not yet.
+    output logic             settled_o,
+    // The oldest entry; during a sweep the one that is looked at.
+    output logic             valid_o,
+    output logic [Width-1:0] front_o,
+    input  wire              pop_i,
+    // Begins a sweep; ignored while one runs.
+    input  wire              sweep_i,
+    output logic             sweeping_o,
+    // What becomes of the entry that is looked at: nothing yet, it goes, or this stays.
+    input  wire              hold_i,
+    input  wire              drop_i,
+    input  wire  [Width-1:0] keep_i,
+    // Looks at the entry at this place, 0 is the oldest; the answer comes in the next cycle. Not during a sweep.
+    input  wire  [$clog2(Depth+2):0] peek_at_i,
+    output logic             peek_valid_o,
+    output logic [Width-1:0] peek_o
+);
+  localparam int unsigned At = Depth > 1 ? $clog2(Depth) : 1;
+  localparam int unsigned Count = $clog2(Depth + 2) + 1;
+  localparam logic [At-1:0] Last = At'(Depth - 1);
+
+  logic [Width-1:0] ring[Depth];
+  logic [At-1:0] head, tail;
+  // Entries in the ring, and those that the sweep has to look at.
+  logic [Count-1:0] stored, left;
+  assign sweeping_o = left != '0;
+  assign settled_o  = valid_o || stored == '0;
+  wire look = sweeping_o && valid_o && !hold_i;
+  wire keep = look && !drop_i;
+  wire leaves = look || (pop_i && !sweeping_o);
+  wire fetch = stored != '0 && (!valid_o || leaves);
+  assign push_ready_o = !sweeping_o && !sweep_i && stored != Count'(Depth);
+  wire push = push_valid_i && push_ready_o;
+  always_ff @(posedge clk) begin
+    if (push || keep) ring[tail] <= keep ? keep_i : push_i;
+    if (fetch) front_o <= ring[head];
+    if (rst) begin
+      head <= '0;
+      tail <= '0;
+      stored <= '0;
+      left <= '0;
+      valid_o <= 1'b0;
+    end else begin
+      if (push || keep) tail <= tail == Last ? '0 : tail + 1'b1;
+      if (fetch) head <= head == Last ? '0 : head + 1'b1;
+      stored <= stored + Count'(push || keep) - Count'(fetch);
+      valid_o <= fetch || (valid_o && !leaves);
+      if (sweep_i && !sweeping_o) left <= stored + Count'(valid_o) - Count'(valid_o && pop_i);
+      else if (look) left <= left - 1'b1;
+    end
+  end
+  // An entry that waits for the front is looked at in the ring.
+  wire [Count-1:0] behind = peek_at_i - Count'(valid_o);
+  wire [Count-1:0] place = Count'(head) + behind;
+  always_ff @(posedge clk) begin
+    peek_valid_o <= !sweeping_o && peek_at_i < stored + Count'(valid_o);
+    peek_o <= valid_o && peek_at_i == '0 ? front_o : ring[place>=Count'(Depth) ? At'(place - Count'(Depth)) : At'(place)];
+  end
+`ifndef SYNTHESIS
+  always_ff @(posedge clk) begin
+    if (!rst) begin
+      assert (stored <= Count'(Depth))
+      else $error("sweep_queue: more entries than slots");
+      assert (!(pop_i && !valid_o))
+      else $error("sweep_queue: a pop without an entry");
+      assert (left <= stored + Count'(valid_o))
+      else $error("sweep_queue: a sweep looks at more entries than there are");
+    end
+  end
+`endif
+endmodule
+`default_nettype wire

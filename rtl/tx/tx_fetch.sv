@@ -1,0 +1,231 @@
+// Reads a part of a task's memory by its scatter/gather list: one request of host memory for each run of bytes that lies in one element,
+// and the answers joined to beats of words with their padding.
+//
+//   request --> IDLE -- a new list --> READ <----+      the element, one after the other,
+//                ^  |                   |         |     until one holds the offset
+//                |  +--- goes on ---+   v         |
+//                |                  +-> RUN ------+
+//                +---- all requested ---+
+//
+//   answers --> [tx_window] --> words, `last_o` at the end of each request, `fault_o` with it
+//
+// Requests are pipelined: host memory may answer as late as it likes, in order. A read that host memory refuses is answered with as many
+// bytes as any other, whose values do not matter, and with `mem_fault_i`.
+`default_nettype none
+module tx_fetch
+  import engine_pkg::*;
+#(
+    parameter int unsigned Bytes = 64,
+    // Requests, and reads of host memory, that are under way at most.
+    parameter int unsigned Depth = 16
+) (
+    input  wire                      clk,
+    input  wire                      rst,
+    // 1 to 2^17 - 4 bytes at `req_offset_i` of the list that begins with an element of the table, and which holds them.
+    input  wire                      req_valid_i,
+    output logic                     req_ready_o,
+    input  wire  [         MaxE-1:0] req_first_i,
+    input  wire  [             31:0] req_offset_i,
+    input  wire  [             16:0] req_bytes_i,
+    // It goes on where the request before it has ended, in the same list.
+    input  wire                      req_more_i,
+    // The data_address table: the element with this index and the index of the one behind it are there in the next cycle.
+    output logic [         MaxE-1:0] element_o,
+    input  element_t                 element_i,
+    input  wire  [         MaxE-1:0] element_next_i,
+    // Host memory: reads of at least one byte, and their bytes in order, from the lowest of each beat on; beats but the last are full.
+    output logic                     mem_valid_o,
+    input  wire                      mem_ready_i,
+    output logic [             63:0] mem_addr_o,
+    output logic [             16:0] mem_bytes_o,
+    input  wire                      mem_data_valid_i,
+    output logic                     mem_data_ready_o,
+    input  wire  [$clog2(Bytes):0]   mem_count_i,
+    input  wire                      mem_last_i,
+    input  wire                      mem_fault_i,
+    input  wire  [  8*Bytes-1:0]     mem_data_i,
+    // The lowest `words_o` words exist; what lies above is zero.
+    output logic                     valid_o,
+    input  wire                      ready_i,
+    output logic                     last_o,
+    // With the last beat: host memory has refused a part of it.
+    output logic                     fault_o,
+    output logic [$clog2(Bytes)-2:0] words_o,
+    output logic [  8*Bytes-1:0]     data_o
+);
+  localparam int unsigned Words = Bytes / 4;
+  localparam int unsigned W = $clog2(Bytes) - 1;
+  typedef enum logic [1:0] {
+    IDLE,
+    READ_ELEMENT,
+    RUN
+  } state_t;
+  state_t state;
+
+  // Which element, and the runs.
+  logic [31:0] offset;
+  logic [16:0] left;
+  logic [1:0] pad;
+  logic pdu_credit, run_credit, run_back, pdu_back;
+  assign req_ready_o = state == IDLE && pdu_credit;
+  wire accept = req_valid_i && req_ready_o;
+  wire [31:0] skip = offset - element_i.begin_offset;
+  wire outside = skip >= element_i.length;
+  wire [31:0] rest = element_i.length - skip;
+  wire [16:0] bytes = rest < 32'(left) ? 17'(rest) : left;
+  assign mem_valid_o = state == RUN && !outside && run_credit && !rst;
+  assign mem_addr_o  = element_i.addr + 64'(skip);
+  assign mem_bytes_o = bytes;
+  wire run = mem_valid_o && mem_ready_i;
+  wire all = bytes == left;
+  always_ff @(posedge clk) begin
+    unique case (state)
+      IDLE:
+      if (accept) begin
+        if (!req_more_i) element_o <= req_first_i;
+        offset <= req_offset_i;
+        left <= req_bytes_i;
+        pad <= 2'd0 - req_bytes_i[1:0];
+        state <= req_more_i ? RUN : READ_ELEMENT;
+      end
+      // The table answers in this cycle.
+      READ_ELEMENT: state <= RUN;
+      RUN:
+      if (outside) begin
+        element_o <= element_next_i;
+        state <= READ_ELEMENT;
+      end else if (run) begin
+        offset <= offset + 32'(bytes);
+        left   <= left - bytes;
+        if (all) state <= IDLE;
+      end
+      default: state <= IDLE;
+    endcase
+    if (rst) state <= IDLE;
+  end
+
+  // What the answers belong to.
+  logic run_known, run_ends, pdu_known, fault_known, unused_fault_credit;
+  logic [1:0] run_pad;
+  logic [14:0] pdu_words;
+  logic taken, answered;
+  credit_sender #(
+      .Depth(Depth)
+  ) run_credits (
+      .clk,
+      .rst,
+      .may_send_o(run_credit),
+      .spend_i(run),
+      .credit_i(run_back)
+  );
+  credit_fifo #(
+      .Width(3),
+      .Depth(Depth)
+  ) runs (
+      .clk,
+      .rst,
+      .push_i(run),
+      .data_i({all, pad}),
+      .credit_o(run_back),
+      .valid_o(run_known),
+      .data_o({run_ends, run_pad}),
+      .pop_i(answered)
+  );
+  credit_sender #(
+      .Depth(Depth)
+  ) pdu_credits (
+      .clk,
+      .rst,
+      .may_send_o(pdu_credit),
+      .spend_i(accept),
+      .credit_i(pdu_back)
+  );
+  credit_fifo #(
+      .Width(15),
+      .Depth(Depth)
+  ) pdus (
+      .clk,
+      .rst,
+      .push_i(accept),
+      .data_i(req_bytes_i[16:2] + 15'(req_bytes_i[1:0] != 2'd0)),
+      .credit_o(pdu_back),
+      .valid_o(pdu_known),
+      .data_o(pdu_words),
+      .pop_i(taken && last_o)
+  );
+
+  // In: bytes, and zeros up to a word behind the last of a request.
+  logic padding, faulty, window_ready;
+  logic [1:0] pad_count;
+  logic [$clog2(Bytes)-1:0] have;
+  assign mem_data_ready_o = window_ready && !padding && run_known;
+  wire arrives = mem_data_valid_i && mem_data_ready_o;
+  assign answered = arrives && mem_last_i;
+  wire ends = answered && run_ends;
+  always_ff @(posedge clk) begin
+    if (ends) pad_count <= run_pad;
+    if (rst) begin
+      padding <= 1'b0;
+      faulty  <= 1'b0;
+    end else begin
+      if (ends) padding <= run_pad != 2'd0;
+      else if (window_ready) padding <= 1'b0;
+      if (arrives) faulty <= !ends && (faulty || mem_fault_i);
+    end
+  end
+  tx_window #(
+      .Bytes(Bytes)
+  ) realigner (
+      .clk,
+      .rst,
+      .valid_i(padding || arrives),
+      .ready_o(window_ready),
+      .count_i(padding ? ($clog2(Bytes) + 1)'(pad_count) : mem_count_i),
+      .data_i(padding ? '0 : mem_data_i),
+      .words_o(have),
+      .data_o(beat),
+      .take_i(taken ? words_o : '0)
+  );
+  credit_fifo #(
+      .Width(1),
+      .Depth(Depth)
+  ) faults (
+      .clk,
+      .rst,
+      .push_i(ends),
+      .data_i(faulty || mem_fault_i),
+      .credit_o(unused_fault_credit),
+      .valid_o(fault_known),
+      .data_o(fault_o),
+      .pop_i(taken && last_o)
+  );
+
+  // Out: a request begins in a beat of its own.
+  logic first;
+  logic [14:0] words_left;
+  logic [8*Bytes-1:0] beat;
+  wire [14:0] words = first ? pdu_words : words_left;
+  assign last_o  = words <= 15'(Words);
+  assign words_o = last_o ? W'(words) : W'(Words);
+  assign valid_o = pdu_known && {1'b0, words_o} <= have && (!last_o || fault_known);
+  assign taken   = valid_o && ready_i;
+  always_comb for (int unsigned i = 0; i < Words; i++) data_o[32*i+:32] = beat[32*i+:32] & {32{i < 32'(words_o)}};
+  always_ff @(posedge clk) begin
+    if (taken) words_left <= words - 15'(Words);
+    if (rst) first <= 1'b1;
+    else if (taken) first <= last_o;
+  end
+`ifndef SYNTHESIS
+  always_ff @(posedge clk) begin
+    if (!rst) begin
+      assert (!accept || req_bytes_i != '0)
+      else $error("tx_fetch: a request of no bytes");
+      assert (state != RUN || offset >= element_i.begin_offset)
+      else $error("tx_fetch: the list has no element with the offset");
+      assert (!mem_data_valid_i || run_known)
+      else $error("tx_fetch: an answer without a read");
+    end
+  end
+`endif
+endmodule
+`default_nettype wire

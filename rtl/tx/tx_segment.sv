@@ -1,0 +1,120 @@
+// Holds segments of one kind (headers, or data) on their way out, and digests them on their way in.
+//
+//   beats --+--> [ ring in RAM ] --> [ next beat ] --+--> beat, and with the last one of a segment its digest
+//           +--> [ CRC unit ] --> [ digests ] -------+
+//
+// The digest is of the bytes that travel: both see the same beat in the same cycle.
+`default_nettype none
+module tx_segment #(
+    parameter int unsigned Bytes = 64,
+    parameter int unsigned Beats = 32,
+    // Segments that are in it, at most. Nothing here counts them: the credits of the PDUs do.
+    parameter int unsigned Segments = 16,
+    parameter logic [31:0] Poly = 32'h82f6_3b78
+) (
+    input  wire                      clk,
+    // Power-up, and a restart: what is inside is dropped.
+    input  wire                      rst,
+    input  wire                      restart_i,
+    // Constant between two restarts: segments of this kind have a digest.
+    input  wire                      digest_i,
+    // The lowest `words_i` words exist: all but in the last beat, there at least one. What lies above is zero.
+    input  wire                      valid_i,
+    output logic                     ready_o,
+    input  wire                      last_i,
+    input  wire  [$clog2(Bytes)-2:0] words_i,
+    input  wire  [  8*Bytes-1:0]     data_i,
+    output logic                     valid_o,
+    input  wire                      ready_i,
+    output logic                     last_o,
+    output logic [$clog2(Bytes)-2:0] words_o,
+    output logic [  8*Bytes-1:0]     data_o,
+    // With the last beat.
+    output logic [             31:0] digest_o
+);
+  localparam int unsigned Words = Bytes / 4;
+  localparam int unsigned At = $clog2(Beats);
+  localparam int unsigned Count = $clog2(Beats + 1);
+  localparam logic [At-1:0] LastBeat = At'(Beats - 1);
+  typedef struct packed {
+    logic last;
+    logic [$clog2(Bytes)-2:0] words;
+    logic [8*Bytes-1:0] data;
+  } beat_t;
+
+  wire clear = rst || restart_i;
+  logic [$bits(beat_t)-1:0] ring[Beats];
+  logic [At-1:0] head, tail;
+  logic [Count-1:0] stored;
+  beat_t in, next;
+  logic next_valid, crc_ready, digest_known, digest_push, unused_credit;
+  logic [31:0] digest;
+  assign in.last  = last_i;
+  assign in.words = words_i;
+  assign in.data  = data_i;
+  wire room = stored != Count'(Beats);
+  assign ready_o = room && !clear && (!digest_i || crc_ready);
+  wire accept = valid_i && ready_o;
+
+  assign valid_o = next_valid && (!digest_i || !next.last || digest_known);
+  assign last_o  = next.last;
+  assign words_o = next.words;
+  assign data_o  = next.data;
+  wire leaves = valid_o && ready_i;
+  wire fetch = stored != '0 && (!next_valid || leaves);
+  always_ff @(posedge clk) begin
+    if (accept) ring[tail] <= in;
+    if (fetch) next <= ring[head];
+    if (clear) begin
+      head <= '0;
+      tail <= '0;
+      stored <= '0;
+      next_valid <= 1'b0;
+    end else begin
+      if (accept) tail <= tail == LastBeat ? '0 : tail + 1'b1;
+      if (fetch) head <= head == LastBeat ? '0 : head + 1'b1;
+      stored <= stored + Count'(accept) - Count'(fetch);
+      next_valid <= fetch || (next_valid && !leaves);
+    end
+  end
+
+  logic [Words-1:0] keep;
+  always_comb for (int unsigned i = 0; i < Words; i++) keep[i] = i < 32'(words_i);
+  rx_crc #(
+      .Bytes(Bytes),
+      .Poly (Poly)
+  ) crc (
+      .clk,
+      .rst,
+      .restart_i,
+      .valid_i(valid_i && room && !clear && digest_i),
+      .ready_o(crc_ready),
+      .last_i,
+      .keep_i(keep),
+      .data_i,
+      .digest_valid_o(digest_push),
+      .digest_o(digest)
+  );
+  credit_fifo #(
+      .Depth(Segments)
+  ) digests (
+      .clk,
+      .rst(clear),
+      .push_i(digest_push && !clear),
+      .data_i(digest),
+      .credit_o(unused_credit),
+      .valid_o(digest_known),
+      .data_o(digest_o),
+      .pop_i(leaves && next.last && digest_i)
+  );
+`ifndef SYNTHESIS
+  always_ff @(posedge clk) begin
+    if (!clear) begin
+      assert (!accept || (words_i != '0 && 32'(words_i) <= Words && (last_i || 32'(words_i) == Words)))
+      else $error("tx_segment: a beat with a wrong number of words");
+      assert (32'(tail) == (32'(head) + 32'(stored)) % Beats);
+    end
+  end
+`endif
+endmodule
+`default_nettype wire
