@@ -32,14 +32,14 @@ fn one_run_has_every_figure_in_every_form() {
         assert!(page.contains(&format!("Figure {figure}: ")), "{figure}");
     }
     let markdown = check_markdown(&folder, 6);
-    for words in ["](figure-16.svg)", "What the paper found", "Table 2", "Every figure", "73761"] {
+    for words in ["](figure-16.svg)", "What the paper found", "Table 2", "Markers", "Every figure", "73761"] {
         assert!(markdown.contains(words), "{words}");
     }
 }
 
 fn check_form(report: &Value) {
     assert_eq!((&report["schema"], &report["benchmark"]), (&Value::from(1), &Value::from("fastpath")));
-    let forms: [(&str, &[&str]); 7] = [
+    let forms: [(&str, &[&str]); 8] = [
         (
             "",
             &[
@@ -51,15 +51,18 @@ fn check_form(report: &Value) {
                 "measurements",
                 "noise",
                 "outbound",
+                "projections",
                 "schema",
                 "settings",
                 "tcp_cycles_per_byte",
+                "ten_gigabit_mb_per_s",
                 "threads",
             ],
         ),
         ("/settings", &["purged_bytes", "rounds"]),
         ("/outbound/0", &["asked", "cycles", "digests", "from"]),
-        ("/threads/0", &["mb_per_s", "over_one", "threads", "waits"]),
+        ("/projections/0", &["contender", "mb_per_s", "pdu_bytes", "way"]),
+        ("/threads/0", &["computing_over_one", "mb_per_s", "over_one", "threads", "waits"]),
         ("/contenders/0", &["in_use", "name", "origin", "title"]),
         (
             "/measurements/0",
@@ -67,7 +70,7 @@ fn check_form(report: &Value) {
         ),
         (
             "/measurements/0/shape",
-            &["commands", "connections", "in_order", "pdu_bytes", "pdus", "segment_bytes"],
+            &["commands", "connections", "in_order", "markers", "pdu_bytes", "pdus", "segment_bytes"],
         ),
     ];
     for (place, names) in forms {

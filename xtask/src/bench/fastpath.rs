@@ -36,7 +36,7 @@ const fn row(name: &'static str, without_pass: Option<&'static str>) -> Row {
     Row { name, profile: name, counted: WHOLE, without_pass }
 }
 
-const ROWS: [Row; 10] = [
+const ROWS: [Row; 11] = [
     Row { name: "session", profile: "protocol", counted: SESSION, without_pass: None },
     Row { name: "session-of-eight", profile: "protocol-of-eight", counted: SESSION, without_pass: None },
     row("protocol", None),
@@ -46,6 +46,7 @@ const ROWS: [Row; 10] = [
     row("slicing8-interleaved", Some("protocol")),
     row("in-use", Some("copy")),
     row("in-use-interleaved", Some("protocol")),
+    row("in-use-markers", Some("protocol")),
     row("as-built", None),
 ];
 

@@ -8,6 +8,7 @@
 //! `cargo xtask bench idle`: the cost of unused targets and units ([`idle`]); and
 //! `cargo xtask bench scaling`: shards against sessions, on the processors that are given ([`scaling`]); and
 //! `cargo xtask bench sessions`: what many sessions on one target cost each other ([`sessions`]); and
+//! `cargo xtask bench stack`: the whole product with one CRC forced at both ends ([`stack`]); and
 //! `cargo xtask bench pages`: the pages of the checksums and of the guards ([`pages`]).
 //!
 //! How such a table can mislead, and the countermeasures. Machines are noisy, so every cell is the median of several rounds in
@@ -31,6 +32,7 @@ mod rows;
 mod scaling;
 mod servers;
 mod sessions;
+mod stack;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -113,6 +115,10 @@ enum What {
     /// more open files than sessions; root for the congestion control and for priority
     #[command(after_help = "Example:\n    cargo xtask bench sessions --idle 100 1000 --rounds 3")]
     Sessions(sessions::Options),
+    /// The whole product with one CRC forced at both ends, next to what the sandbox of `intact bench fastpath` projects. Needs two cores;
+    /// root for the congestion control and for priority
+    #[command(after_help = "Example:\n    cargo xtask bench stack --quick")]
+    Stack(stack::Options),
     /// Our target with protection information, type 1, next to itself without
     Protection {
         #[command(flatten)]
@@ -129,6 +135,7 @@ impl What {
             Self::Database(options) => &options.output,
             Self::Scaling(options) => &options.output,
             Self::Sessions(options) => &options.output,
+            Self::Stack(options) => &options.output,
             _ => return false,
         };
         output.binary.is_some()
@@ -145,6 +152,7 @@ impl What {
             Self::Database(options) => Some(&options.surroundings),
             Self::Scaling(options) => Some(&options.surroundings),
             Self::Sessions(options) => Some(&options.surroundings),
+            Self::Stack(options) => Some(&options.surroundings),
             Self::Fastpath(_) | Self::Idle { .. } | Self::Pages { .. } => None,
         }
     }
@@ -246,6 +254,7 @@ pub fn run(root: &Path, args: &Args) -> Result<bool> {
         What::Target { only, how } => targets(root, &intact, only.as_deref(), how)?,
         What::Scaling(options) => scaling::run(root, &intact, options)?,
         What::Sessions(options) => sessions::run(root, &intact, options)?,
+        What::Stack(options) => stack::run(root, &intact, options)?,
         What::Fastpath(options) => fastpath::run(root, &intact, options)?,
         What::Idle { seconds, write } => {
             let table = idle::run(&intact, *seconds)?;

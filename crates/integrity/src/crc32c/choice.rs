@@ -8,7 +8,8 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use super::kernels::{self, Kernel};
 
 /// The environment variable that names a kernel to use instead of the chosen one, for tests and comparisons. It is read
-/// at the first call that needs a kernel, once; without the feature `std` it is never read.
+/// at the first call that needs a kernel, once; without the feature `std` it is never read. Beside those of
+/// [`kernels::all`] it may name two algorithms of the papers, which are never chosen: `sarwate` and `slicing-8-serial`.
 pub const KERNEL_VARIABLE: &str = "INTACT_CRC32C_KERNEL";
 
 /// The kernel in use and the reason for it, for logs and tables of figures.
@@ -34,7 +35,7 @@ impl Choice {
     fn of(variable: Option<&str>) -> Self {
         let fastest = || kernels::available().find(|kernel| kernel.suits()).unwrap_or(kernels::reference());
         let Some(name) = variable else { return Self { kernel: fastest(), named: Named::None } };
-        match kernels::available().find(|kernel| kernel.name() == name) {
+        match kernels::named(name) {
             Some(kernel) => Self { kernel, named: Named::This },
             None => Self { kernel: fastest(), named: Named::Unknown },
         }
@@ -97,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_kernel_that_is_named_serves() {
-        for kernel in kernels::available() {
+        for kernel in kernels::available().chain(kernels::papers()) {
             let choice = Choice::of(Some(kernel.name()));
             assert!(ptr::eq(choice.kernel(), kernel), "{}", kernel.name());
             assert_eq!(choice.to_string(), "INTACT_CRC32C_KERNEL names it");

@@ -294,6 +294,44 @@ static ALL: [Kernel; COUNT] = [
     },
 ];
 
+/// Algorithms of the papers as kernels: nothing chooses them, but the environment may name one, to see what it would cost the whole
+/// product. Sarwate's (1988), and Slicing-by-8 in one chain (Kounavis and Berry).
+static PAPERS: [Kernel; 2] = [
+    of_paper(
+        "sarwate",
+        slicing8::append_bytes,
+        |header| slicing8::append_bytes(0, header),
+        |crc, dst, src, _| copy::blockwise(slicing8::append_bytes, crc, dst, src),
+    ),
+    of_paper(
+        "slicing-8-serial",
+        slicing8::append_serial,
+        |header| slicing8::append_serial(0, header),
+        |crc, dst, src, _| copy::blockwise(slicing8::append_serial, crc, dst, src),
+    ),
+];
+
+/// A kernel of [`PAPERS`].
+const fn of_paper(
+    name: &'static str,
+    append: unsafe fn(u32, &[u8]) -> u32,
+    header: unsafe fn(&[u8; HEADER_BYTES]) -> u32,
+    copy: unsafe fn(u32, &mut [u8], &[u8], Store) -> u32,
+) -> Kernel {
+    Kernel {
+        name,
+        detect: EVERYWHERE,
+        fastest: Fastest { on: || false, why: "it is never chosen" },
+        detected: Detected::new(),
+        append,
+        header,
+        copy,
+        combine: combine::with::<portable::Sliced>,
+        combine_by: combine::by::<portable::Sliced>,
+        combine_blocks: combine::blocks::<portable::Sliced>,
+    }
+}
+
 /// Every kernel compiled for this architecture, widest first, whether or not this machine can run it.
 pub fn all() -> &'static [Kernel] {
     &ALL
@@ -305,7 +343,37 @@ pub fn available() -> impl Iterator<Item = &'static Kernel> {
     ALL.iter().filter(|k| k.available())
 }
 
+/// The algorithms of the papers, which run everywhere and are never chosen.
+pub(super) fn papers() -> impl Iterator<Item = &'static Kernel> {
+    PAPERS.iter()
+}
+
+/// The kernel of this name, also one of the papers', if this machine can run it.
+pub(super) fn named(name: &str) -> Option<&'static Kernel> {
+    available().chain(papers()).find(|kernel| kernel.name() == name)
+}
+
 /// The kernel that supplies the reference values.
 pub fn reference() -> &'static Kernel {
     &ALL[ALL.len() - 1]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_papers_kernels_compute_what_the_reference_does_and_are_never_chosen() {
+        let data: Vec<u8> = (0..9000u32).map(|n| ((n * 31) >> 3) as u8).collect();
+        for kernel in papers() {
+            assert!(kernel.available() && !kernel.suits());
+            for length in (0..70).chain([4095, 4096, 4097, 9000]) {
+                let (data, mut copied) = (&data[9000 - length..], vec![0; length]);
+                let crc = reference().append(7, data);
+                assert_eq!(kernel.append(7, data), crc, "{}: {length}", kernel.name());
+                assert_eq!(kernel.copy(7, &mut copied, data, Store::Temporal), Ok(crc), "{}", kernel.name());
+                assert_eq!(copied, data);
+            }
+        }
+    }
 }

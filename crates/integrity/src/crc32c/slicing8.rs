@@ -114,11 +114,27 @@ pub(crate) fn append(crc: u32, data: &[u8]) -> u32 {
         }
         register = join(chains, words(last));
     }
+    in_one_chain(register, rest)
+}
+
+/// The CRC after `rest`, in one chain, from the register before it.
+#[inline(always)]
+fn in_one_chain(mut register: u32, rest: &[u8]) -> u32 {
     let (words, bytes) = rest.as_chunks();
     for word in words {
         register = step(&TABLES, u64::from_le_bytes(*word) ^ u64::from(register));
     }
     !bytes.iter().fold(register, |register, &byte| byte_step(register, byte))
+}
+
+/// Continues `crc` (finished form) over `data` in one chain, as Kounavis and Berry have it.
+pub(crate) fn append_serial(crc: u32, data: &[u8]) -> u32 {
+    in_one_chain(!crc, data)
+}
+
+/// Continues `crc` (finished form) over `data` byte by byte, with one table (Sarwate 1988).
+pub(crate) fn append_bytes(crc: u32, data: &[u8]) -> u32 {
+    !data.iter().fold(!crc, |register, &byte| byte_step(register, byte))
 }
 
 /// Copies `src` to `dst`, which has the same length, and continues `crc` (finished form) over the bytes copied.

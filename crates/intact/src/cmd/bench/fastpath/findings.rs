@@ -65,7 +65,7 @@ pub fn blocks(report: &Report) -> Vec<Block> {
         Block::Heading(1, "What the paper found".to_owned()),
         Block::Table(table),
         Block::Text(
-            "Not as in the paper: markers are gone from the standard (RFC 7143) and from here; the copy warms the cache for the CRC also \
+            "Not as in the paper: markers are gone from the standard (RFC 7143), and those here are synthetic; the copy warms the cache for the CRC also \
              where it is a small part of the two; no packet came from a network card; emptying the caches takes address translations along."
                 .to_owned(),
         ),

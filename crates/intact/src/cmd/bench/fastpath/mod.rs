@@ -10,6 +10,7 @@
 mod caches;
 mod contenders;
 mod findings;
+mod markers;
 mod marks;
 mod outbound;
 mod papers;
@@ -28,9 +29,9 @@ use std::time::Duration;
 use self::caches::Purge;
 use self::contenders::Contender;
 use self::profiled::Profiled;
-use self::report::{ContenderFacts, Report, SCHEMA, Settings};
+use self::report::{ContenderFacts, Figure17, Report, SCHEMA, Settings};
 use self::tables::document;
-use self::turns::Plan;
+use self::turns::{LARGE_PDU_BYTES, Plan};
 use crate::cmd::bench::kit::arguments::Forms;
 use crate::cmd::bench::kit::clock::Clock;
 use crate::cmd::bench::kit::machine::Machine;
@@ -128,18 +129,24 @@ fn measure(args: &Args) -> Result<Report, String> {
         origin: contender.origin,
         in_use: contender.is_in_use(),
     };
-    Ok(Report {
+    let mut report = Report {
         schema: SCHEMA,
         benchmark: "fastpath",
         machine,
         kernel: integrity::kernel_name(),
         noise,
         settings: Settings { rounds: plan.rounds, purged_bytes: purge.bytes() },
-        tcp_cycles_per_byte: tcp.map(|seconds| seconds * frequency.cycle_hz),
+        figure_17: Figure17 {
+            tcp_cycles_per_byte: tcp.map(|seconds| seconds * frequency.cycle_hz),
+            ten_gigabit_mb_per_s: tables::line_rate(LARGE_PDU_BYTES),
+            projections: Vec::new(),
+        },
         contenders: contenders.iter().map(facts).collect(),
         measurements: rows.iter().map(|row| report::measurement(row, &frequency)).collect(),
         outbound: outbound::summary(&sent, &frequency),
         threads: threads::summary(&rates, &frequency),
         frequency,
-    })
+    };
+    report.figure_17.projections = tables::projections(&report);
+    Ok(report)
 }

@@ -8,7 +8,7 @@ use super::caches::{Purge, Regime};
 use super::contenders::{self, SARWATE, SLICING_8};
 use super::marks::Unmarked;
 use super::sandbox::{Sandbox, Shape, Way, Work};
-use super::turns::{LARGE_PDU_BYTES, SEGMENT_BYTES};
+use super::turns::{LARGE_PDU_BYTES, MARKER_INTERVAL_BYTES, SEGMENT_BYTES};
 use crate::cmd::{FAILED, fail};
 use crate::output;
 
@@ -34,6 +34,8 @@ pub enum Profiled {
     InUse,
     /// The kernel in use interleaved with the copy
     InUseInterleaved,
+    /// The same, with a marker every 2048 bytes
+    InUseMarkers,
     /// As the product does it
     AsBuilt,
 }
@@ -47,7 +49,7 @@ impl Profiled {
             Self::Slicing8 => (Way::Layered, Some(SLICING_8), true, true),
             Self::Slicing8Interleaved => (Way::Interleaved, Some(SLICING_8), true, true),
             Self::InUse => (Way::Layered, None, true, true),
-            Self::InUseInterleaved => (Way::Interleaved, None, true, true),
+            Self::InUseInterleaved | Self::InUseMarkers => (Way::Interleaved, None, true, true),
             Self::AsBuilt => (Way::AsBuilt, None, true, true),
         }
     }
@@ -76,6 +78,7 @@ pub fn run(what: Profiled) -> ExitCode {
         pdu_bytes: LARGE_PDU_BYTES,
         segment_bytes: SEGMENT_BYTES[0],
         in_order: true,
+        markers: (what == Profiled::InUseMarkers).then_some(MARKER_INTERVAL_BYTES),
     };
     let mut sandbox = Sandbox::new(shape, true);
     sandbox.load();

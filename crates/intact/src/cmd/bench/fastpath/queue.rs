@@ -48,16 +48,6 @@ impl SocketQueue {
         }
     }
 
-    /// Fills `to` with the next bytes.
-    #[inline]
-    pub fn copy_to(&mut self, mut to: &mut [u8]) {
-        self.take(to.len(), |run| {
-            let (now, later) = std::mem::take(&mut to).split_at_mut(run.len());
-            now.copy_from_slice(run);
-            to = later;
-        });
-    }
-
     /// The first bytes of each segment that is still there, up to `bytes` of stream.
     pub fn heads(&self, bytes: usize) -> impl Iterator<Item = &[u8]> {
         let mut left = bytes + self.taken;
@@ -103,10 +93,7 @@ mod tests {
                 assert_eq!(queue.heads(48).next(), Some(&bytes[..segment_bytes.min(64)]), "round {round}");
                 let mut out = Vec::new();
                 queue.take(48, |run| out.extend_from_slice(run));
-                let mut part = [0; 500];
-                queue.copy_to(&mut part);
-                out.extend_from_slice(&part);
-                queue.take(452, |run| out.extend_from_slice(run));
+                queue.take(952, |run| out.extend_from_slice(run));
                 assert_eq!(out, bytes);
                 assert!(queue.is_empty());
             }

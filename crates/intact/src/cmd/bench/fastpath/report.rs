@@ -66,6 +66,26 @@ impl Split {
     }
 }
 
+/// What one processor could receive, and what that is projected from.
+#[derive(Debug, Serialize)]
+pub struct Figure17 {
+    /// What TCP costs the receiver on the loopback without the copy, cycles per byte; absent where there is no loopback.
+    pub tcp_cycles_per_byte: Option<f64>,
+    /// What 10 Gbit/s Ethernet carries of the data of PDUs of 8 KiB, 10^6 bytes per second.
+    pub ten_gigabit_mb_per_s: f64,
+    pub projections: Vec<Projection>,
+}
+
+/// What one processor could receive, as the paper projects it.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Projection {
+    pub way: Way,
+    pub contender: &'static str,
+    pub pdu_bytes: usize,
+    /// 10^6 bytes per second.
+    pub mb_per_s: f64,
+}
+
 /// How it was measured.
 #[derive(Debug, Serialize)]
 pub struct Settings {
@@ -85,8 +105,8 @@ pub struct Report {
     pub frequency: Frequency,
     pub noise: Noise,
     pub settings: Settings,
-    /// What TCP costs the receiver on the loopback without the copy, cycles per byte; absent where there is no loopback.
-    pub tcp_cycles_per_byte: Option<f64>,
+    #[serde(flatten)]
+    pub figure_17: Figure17,
     pub contenders: Vec<ContenderFacts>,
     /// Data-Out, warm: eight PDUs of 8 KiB in a command.
     pub outbound: Vec<Sent>,
@@ -105,6 +125,7 @@ pub struct Query {
     pub pdus: usize,
     pub pdu_bytes: usize,
     pub segment_bytes: usize,
+    pub markers: Option<usize>,
     pub in_order: bool,
     pub digests: bool,
     pub crc: bool,
@@ -122,6 +143,7 @@ impl Query {
             pdus: 1,
             pdu_bytes,
             segment_bytes: SEGMENT_BYTES[0],
+            markers: None,
             in_order: true,
             digests: true,
             crc: true,
@@ -130,10 +152,10 @@ impl Query {
     }
 
     fn matches(&self, m: &Measurement) -> bool {
-        let Shape { connections, pdus, pdu_bytes, segment_bytes, in_order, .. } = m.shape;
+        let Shape { connections, pdus, pdu_bytes, segment_bytes, in_order, markers, .. } = m.shape;
         (self.way, self.contender, self.regime) == (m.way, m.contender, m.regime)
             && (self.connections, self.pdus, self.in_order) == (connections, pdus, in_order)
-            && (self.pdu_bytes, self.segment_bytes) == (pdu_bytes, segment_bytes)
+            && (self.pdu_bytes, self.segment_bytes, self.markers) == (pdu_bytes, segment_bytes, markers)
             && (self.digests, self.crc, self.copy) == (m.digests, m.crc, m.copy)
     }
 }

@@ -29,6 +29,7 @@ use serde::Serialize;
 
 use super::caches::{Purge, Regime, touch};
 use super::contenders::Contender;
+use super::markers::{MARKER_BYTES, Markers};
 use super::marks::{Marks, Part, Whole};
 use super::queue::SocketQueue;
 use crate::cmd::bench::kit::content::random;
@@ -36,6 +37,8 @@ use crate::cmd::bench::kit::content::random;
 const PAGE_BYTES: usize = 4096;
 /// Pages that one PDU can touch: 64 KiB and a page that it begins in.
 const MAX_ELEMENTS: usize = 17;
+/// Room for all markers of a PDU, bytes: also of the longest one, with a marker every 2048 bytes.
+const SCRATCH_BYTES: usize = 512;
 /// Bytes of a receive buffer, as a busy connection of the product has it.
 const RECEIVE_BUFFER_BYTES: usize = 256 * 1024;
 /// The time of everything: nothing times out here.
@@ -86,6 +89,8 @@ pub struct Shape {
     pub segment_bytes: usize,
     /// DataPDUInOrder and DataSequenceInOrder. Otherwise every second PDU of a command comes first, then those between.
     pub in_order: bool,
+    /// Bytes of PDUs between two markers, if there are any. The product refuses markers: not for [`Way::AsBuilt`].
+    pub markers: Option<usize>,
 }
 
 impl Shape {
@@ -119,9 +124,92 @@ pub struct Work<'a> {
 /// One connection.
 struct Connection {
     queue: SocketQueue,
+    /// Markers in what is still in the queue.
+    markers: Markers,
+    /// Markers in what comes next into it.
+    markers_to_come: Markers,
     stat_sn: StatSn,
     reader: PduReader,
     buffer: BytesMut,
+}
+
+impl Connection {
+    /// Puts bytes of PDUs, and the markers among them, into the queue.
+    fn arrive(&mut self, mut bytes: &[u8], segment_bytes: usize) {
+        let mut left = self.markers_to_come.stream_bytes(bytes.len());
+        while left > 0 {
+            let piece = self.markers_to_come.next(left);
+            left -= piece.bytes;
+            match piece.is_marker {
+                true => self.queue.put(&[0xff; MARKER_BYTES][..piece.bytes], segment_bytes),
+                false => {
+                    let (now, later) = bytes.split_at(piece.bytes);
+                    self.queue.put(now, segment_bytes);
+                    bytes = later;
+                }
+            }
+        }
+    }
+
+    /// Fills `to` with the next bytes of a PDU.
+    #[inline]
+    fn copy_to(&mut self, mut to: &mut [u8]) {
+        let markers = &mut self.markers;
+        self.queue.take(markers.stream_bytes(to.len()), |mut run| {
+            while !run.is_empty() {
+                let piece = markers.next(run.len());
+                let (now, later) = run.split_at(piece.bytes);
+                if !piece.is_marker {
+                    let (filled, rest) = std::mem::take(&mut to).split_at_mut(now.len());
+                    filled.copy_from_slice(now);
+                    to = rest;
+                }
+                run = later;
+            }
+        });
+    }
+
+    /// Copies the next bytes of a PDU to `place`, page by page, and markers to `scratch`.
+    fn copied(&mut self, place: &mut [u8], scratch: &mut [u8], copy: bool) {
+        let (mut at, markers) = (0, &mut self.markers);
+        self.queue.take(markers.stream_bytes(place.len()), |mut run| {
+            while !run.is_empty() {
+                let page = PAGE_BYTES - place[at..].as_ptr().addr() % PAGE_BYTES;
+                let piece = markers.next(run.len().min(page));
+                let (now, later) = run.split_at(piece.bytes);
+                let to =
+                    if piece.is_marker { &mut scratch[..now.len()] } else { &mut place[at..at + now.len()] };
+                if copy {
+                    to.copy_from_slice(now);
+                }
+                at += if piece.is_marker { 0 } else { now.len() };
+                run = later;
+            }
+        });
+    }
+
+    /// Copies the next bytes of a PDU to `place`, by a list with an element for each page, and returns their CRC32C. Markers are elements
+    /// that do not count, in `scratch`.
+    fn interleaved(&mut self, place: &mut [u8], scratch: &mut [u8], work: &Work<'_>) -> u32 {
+        let (mut crc, mut place, mut scratch, markers) = (0, place, scratch, &mut self.markers);
+        self.queue.take(markers.stream_bytes(place.len()), |run| {
+            let mut list: smallvec::SmallVec<[SegmentMut<'_>; MAX_ELEMENTS]> = smallvec::SmallVec::new();
+            let mut left = run.len();
+            while left > 0 {
+                let page = PAGE_BYTES - place.as_ptr().addr() % PAGE_BYTES;
+                let piece = markers.next(left.min(page));
+                let from = if piece.is_marker { &mut scratch } else { &mut place };
+                let (bytes, rest) = std::mem::take(from).split_at_mut(piece.bytes);
+                *from = rest;
+                list.push(SegmentMut { bytes, counts: !piece.is_marker });
+                left -= piece.bytes;
+            }
+            if work.crc {
+                crc = work.contender.scatter(crc, &mut list, run).expect("the list is as long as the run");
+            }
+        });
+        crc
+    }
 }
 
 /// A PDU of the batch, in the order of arrival.
@@ -145,6 +233,8 @@ pub struct Sandbox {
     /// What the commands read, one after the other.
     content: Vec<u8>,
     buffers: Buffers,
+    /// Where markers go.
+    scratch: Vec<u8>,
     completed: usize,
     failed: usize,
     /// Receives a PDU after the caches were emptied, so that they hold the code.
@@ -216,7 +306,15 @@ impl Sandbox {
         let connection = |_| {
             let mut reader = PduReader::new(shape.pdu_bytes);
             reader.set_digests(digests);
-            Connection { queue: SocketQueue::default(), stat_sn: StatSn(1), reader, buffer: BytesMut::new() }
+            let markers = Markers::new(shape.markers);
+            Connection {
+                queue: SocketQueue::default(),
+                markers,
+                markers_to_come: markers,
+                stat_sn: StatSn(1),
+                reader,
+                buffer: BytesMut::new(),
+            }
         };
         let mut state = 0x9e37_79b9_7f4a_7c15;
         Self {
@@ -229,6 +327,7 @@ impl Sandbox {
             arrivals: Vec::new(),
             content: random(shape.commands * shape.command_bytes(), &mut state),
             buffers: Buffers::new(shape.commands, shape.command_bytes()),
+            scratch: vec![0; SCRATCH_BYTES],
             completed: 0,
             failed: 0,
             decoy: None,
@@ -287,7 +386,7 @@ impl Sandbox {
             while writer.queued_bytes() > 0 {
                 writer.take(usize::MAX, &mut pieces);
             }
-            pieces.iter().for_each(|piece| connection.queue.put(piece, segment_bytes));
+            pieces.iter().for_each(|piece| connection.arrive(piece, segment_bytes));
         }
         self.completed = 0;
         self.failed = 0;
@@ -384,7 +483,8 @@ impl Sandbox {
         }
         flush_tables();
         let bytes = arrival.wire_bytes * self.shape.pdus;
-        self.connections[arrival.connection].queue.heads(bytes).for_each(touch);
+        let connection = &self.connections[arrival.connection];
+        connection.queue.heads(connection.markers.stream_bytes(bytes)).for_each(touch);
         if regime == Regime::BufferWarm {
             touch(self.buffers.of(arrival.command, self.shape.command_bytes()));
         }
@@ -396,7 +496,7 @@ impl Sandbox {
         let mut header = [0; Bhs::SIZE + DIGEST_BYTES];
         let header_bytes = Bhs::SIZE + if self.digests.header { DIGEST_BYTES } else { 0 };
         let connection = &mut self.connections[number];
-        connection.queue.copy_to(&mut header[..header_bytes]);
+        connection.copy_to(&mut header[..header_bytes]);
         let (bhs, digest) = header.split_first_chunk().expect("a header is that long");
         marks.at(Part::Protocol);
         let header_is_right =
@@ -414,12 +514,12 @@ impl Sandbox {
         marks.at(Part::Protocol);
         let crc = match work.way {
             Way::Interleaved => {
-                let crc = interleaved(&mut connection.queue, place, work);
+                let crc = connection.interleaved(place, &mut self.scratch, work);
                 marks.at(Part::CopyAndCrc);
                 crc
             }
             Way::AsBuilt | Way::Layered => {
-                copied(&mut connection.queue, place, work.copy);
+                connection.copied(place, &mut self.scratch, work.copy);
                 marks.at(Part::Copy);
                 let crc = if work.crc && self.digests.data { work.contender.digest(place) } else { 0 };
                 marks.at(Part::Crc);
@@ -428,7 +528,7 @@ impl Sandbox {
         };
         let mut digest = [0; DIGEST_BYTES];
         if self.digests.data {
-            connection.queue.copy_to(&mut digest);
+            connection.copy_to(&mut digest);
         }
         let data_digest_ok = !self.digests.data || !work.crc || crc.to_le_bytes() == digest;
         let data = Bytes::from_static(&PLACED[..bytes]);
@@ -502,41 +602,6 @@ impl Sandbox {
 fn sized(mut bhs: Bhs, data_bytes: usize) -> Bhs {
     bhs.set_data_segment_length(data_bytes);
     bhs
-}
-
-/// Copies the next bytes of `queue` to `place`, page by page.
-fn copied(queue: &mut SocketQueue, place: &mut [u8], copy: bool) {
-    let mut at = 0;
-    queue.take(place.len(), |mut run| {
-        while !run.is_empty() {
-            let page = PAGE_BYTES - place[at..].as_ptr().addr() % PAGE_BYTES;
-            let (now, later) = run.split_at(run.len().min(page));
-            if copy {
-                place[at..at + now.len()].copy_from_slice(now);
-            }
-            at += now.len();
-            run = later;
-        }
-    });
-}
-
-/// Copies the next bytes of `queue` to `place`, by a list with an element for each page, and returns their CRC32C.
-fn interleaved(queue: &mut SocketQueue, place: &mut [u8], work: &Work<'_>) -> u32 {
-    let (mut crc, mut rest) = (0, place);
-    let bytes = rest.len();
-    queue.take(bytes, |run| {
-        let (now, later) = std::mem::take(&mut rest).split_at_mut(run.len());
-        rest = later;
-        let first = (PAGE_BYTES - now.as_ptr().addr() % PAGE_BYTES).min(now.len());
-        let (head, tail) = now.split_at_mut(first);
-        let mut list: smallvec::SmallVec<[SegmentMut<'_>; MAX_ELEMENTS]> = smallvec::SmallVec::new();
-        list.push(SegmentMut { bytes: head, counts: true });
-        list.extend(tail.chunks_mut(PAGE_BYTES).map(|bytes| SegmentMut { bytes, counts: true }));
-        if work.crc {
-            crc = work.contender.scatter(crc, &mut list, run).expect("the list is as long as the run");
-        }
-    });
-    crc
 }
 
 #[cfg(test)]

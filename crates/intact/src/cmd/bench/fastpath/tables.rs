@@ -5,9 +5,9 @@ use super::contenders::{SARWATE, SLICING_8};
 use super::findings;
 use super::outbound::{Asked, From};
 use super::papers::{CITATION, figure};
-use super::report::{Query, Report, Split};
+use super::report::{Projection, Query, Report, Split};
 use super::sandbox::Way;
-use super::turns::{LARGE_PDU_BYTES, PDU_BYTES, PDUS, SEGMENT_BYTES, TABLE_2};
+use super::turns::{LARGE_PDU_BYTES, MARKER_INTERVAL_BYTES, PDU_BYTES, PDUS, SEGMENT_BYTES, TABLE_2};
 use crate::cmd::bench::kit::arguments::Extent;
 use crate::cmd::bench::kit::chart::{Axis, Chart, Point, Role, Scale, Series};
 use crate::cmd::bench::kit::document::{Block, Document, Table, Trust};
@@ -46,6 +46,7 @@ pub fn document(report: &Report, extent: Extent) -> Document {
     blocks.extend(figure_16(report));
     blocks.extend(figure_17(report));
     blocks.extend(contenders(report));
+    blocks.extend(markers(report));
     blocks.extend(as_built(report));
     blocks.extend(outbound(report));
     blocks.extend(threads(report));
@@ -253,25 +254,46 @@ fn figure_16(report: &Report) -> Vec<Block> {
 
 /// 10^6 bytes per second that one processor could receive, as the paper projects it.
 pub fn projection(report: &Report, way: Way, contender: &'static str, bytes: usize) -> Option<f64> {
-    let tcp = report.tcp_cycles_per_byte? * (bytes as f64 + PDU_OVERHEAD_BYTES);
+    let tcp = report.figure_17.tcp_cycles_per_byte? * (bytes as f64 + PDU_OVERHEAD_BYTES);
     let cycles = report.cycles(Query::new(way, contender, bytes))? + tcp;
     Some(report.frequency.cycle_hz * bytes as f64 / cycles / 1e6)
+}
+
+/// The curves of Figure 17: the paper's two, Slicing-by-8 one after the other, and the product.
+fn projected(report: &Report) -> [(Way, &'static str, &'static str); 4] {
+    [
+        (Way::Layered, SARWATE, "Sarwate, layered"),
+        (Way::Layered, SLICING_8, "Slicing-by-8, layered"),
+        (Way::Interleaved, SLICING_8, "Slicing-by-8, interleaved"),
+        (Way::AsBuilt, report.in_use(), "as built"),
+    ]
+}
+
+/// Every projection of Figure 17.
+pub fn projections(report: &Report) -> Vec<Projection> {
+    let each = projected(report).into_iter().flat_map(|(way, contender, _)| {
+        PDU_BYTES.into_iter().filter_map(move |pdu_bytes| {
+            let mb_per_s = projection(report, way, contender, pdu_bytes)?;
+            Some(Projection { way, contender, pdu_bytes, mb_per_s })
+        })
+    });
+    each.collect()
+}
+
+/// What 10 Gbit/s Ethernet carries of the data of PDUs of so many bytes, 10^6 bytes per second.
+pub fn line_rate(pdu_bytes: usize) -> f64 {
+    let share = pdu_bytes as f64 / (pdu_bytes as f64 + PDU_OVERHEAD_BYTES);
+    TEN_GIGABIT_BYTES_PER_S * FRAME_BYTES.1 / FRAME_BYTES.0 * share / 1e6
 }
 
 fn figure_17(report: &Report) -> Vec<Block> {
     let mut table = Table::new(
         "10^6 bytes per second that one processor could receive: f × bytes / (C_iscsi + C_tcp), cold caches.",
-        &["bytes", "Sarwate, layered", "Slicing-by-8, interleaved", "as built", "10 Gbit/s Ethernet"],
+        &["bytes"],
     );
-    let ways = [
-        (Way::Layered, SARWATE, "Sarwate, layered"),
-        (Way::Interleaved, SLICING_8, "Slicing-by-8, interleaved"),
-        (Way::AsBuilt, report.in_use(), "as built"),
-    ];
-    let line_rate = |bytes: usize| {
-        let share = bytes as f64 / (bytes as f64 + PDU_OVERHEAD_BYTES);
-        TEN_GIGABIT_BYTES_PER_S * FRAME_BYTES.1 / FRAME_BYTES.0 * share / 1e6
-    };
+    let ways = projected(report);
+    table.heading.extend(ways.map(|(_, _, title)| title.to_owned()));
+    table.heading.push("10 Gbit/s Ethernet".to_owned());
     for bytes in PDU_BYTES {
         let cells = ways.map(|(way, contender, _)| whole(projection(report, way, contender, bytes)));
         table
@@ -293,14 +315,15 @@ fn figure_17(report: &Report) -> Vec<Block> {
     let mut limit = series("10 Gbit/s Ethernet", 0, PDU_BYTES.into_iter().map(|b| (b as f64, line_rate(b))));
     limit.role = Role::Limit;
     lines.push(limit);
-    let tcp = report.tcp_cycles_per_byte.map(|cycles| cycles * LARGE_PDU_BYTES as f64);
+    let tcp = report.figure_17.tcp_cycles_per_byte.map(|cycles| cycles * LARGE_PDU_BYTES as f64);
     vec![
         heading("17", "projected throughput of reads"),
         Block::Text(format!(
             "C_tcp is the CPU time of a thread that receives on the loopback and has the kernel drop the data instead of copying it: {} \
              cycles for 8 KiB. Segments of the loopback are mostly processed by the thread that sends, and no network card interrupts \
              anybody: it is a lower bound, and the projection an upper one. The paper does not print its own; its figures give 5,300 to \
-             5,800 cycles. SCSI and interrupts are in neither projection.",
+             5,800 cycles. SCSI and interrupts are in neither projection. What the whole product reaches is measured by `cargo xtask \
+             bench stack`.",
             whole(tcp)
         )),
         chart("figure-17", "Figure 17: projected reads", ("bytes", Scale::Doublings), "MB/s", lines),
@@ -327,6 +350,37 @@ fn contenders(report: &Report) -> Vec<Block> {
         table.rows.push([vec![name], Regime::ALL.map(cell).to_vec()].concat());
     }
     vec![Block::Heading(1, "Every CRC, layered and interleaved".to_owned()), Block::Table(table)]
+}
+
+/// What it costs to leave markers out of copy and digest.
+fn markers(report: &Report) -> Vec<Block> {
+    let mut table = Table::new(
+        "Cycles of one PDU of 8 KiB, layered / interleaved: without markers, with them, and the difference.",
+        &["caches", "CRC", "without", "with markers", "markers"],
+    );
+    for regime in [Regime::Cold, Regime::Warm] {
+        for contender in [SARWATE, SLICING_8, report.in_use()] {
+            let cycles = |markers| {
+                [Way::Layered, Way::Interleaved].map(|way| {
+                    let query = Query::new(way, contender, LARGE_PDU_BYTES);
+                    report.cycles(Query { regime, markers, ..query })
+                })
+            };
+            let (without, with) = (cycles(None), cycles(Some(MARKER_INTERVAL_BYTES)));
+            let cost = [0, 1].map(|n| with[n].zip(without[n]).map(|(with, without)| with - without));
+            let cell = |of: [Option<f64>; 2]| of.map(whole).join(" / ");
+            let head = [regime.title(), contender].map(str::to_owned).to_vec();
+            table.rows.push([head, [without, with, cost].map(cell).to_vec()].concat());
+        }
+    }
+    vec![
+        Block::Heading(1, "Markers".to_owned()),
+        Block::Text(format!(
+            "Eight bytes after each {MARKER_INTERVAL_BYTES} of a connection's stream, as RFC 3720 had them: elements of the list that do not \
+             count. They go into memory that nobody reads. They are synthetic: RFC 7143 forbids them, and the product refuses them."
+        )),
+        Block::Table(table),
+    ]
 }
 
 /// The product's way next to the paper's two.
@@ -453,14 +507,17 @@ fn outbound(report: &Report) -> Vec<Block> {
 fn threads(report: &Report) -> Vec<Block> {
     let mut table = Table::new(
         "As built, all warm, PDUs of 8 KiB, each thread with a session of its own; what is received is built by the same thread and counts \
-         as work. Waits: how often a thread gave up its processor, in all rounds together.",
-        &["threads", "MB/s", "over one thread", "waits"],
+         as work. Only computing: threads that digest 16 KiB of their own again and again, which is what the processors of the machine add to \
+         each other at best. Waits: how often a thread gave up its processor, in all rounds together.",
+        &["threads", "MB/s", "over one thread", "only computing", "of that", "waits"],
     );
     for together in &report.threads {
         table.rows.push(vec![
             together.threads.to_string(),
             format!("{:.0}", together.mb_per_s),
             format!("{:.2}", together.over_one),
+            format!("{:.2}", together.computing_over_one),
+            percent(together.over_one, together.computing_over_one),
             together.waits.to_string(),
         ]);
     }
@@ -478,6 +535,7 @@ fn everything(report: &Report) -> Vec<Block> {
             "PDUs",
             "bytes",
             "segment",
+            "markers",
             "left out",
             "median",
             "mean",
@@ -502,6 +560,7 @@ fn everything(report: &Report) -> Vec<Block> {
             if m.shape.in_order { "yes" } else { "no" }.to_owned(),
             m.shape.pdu_bytes.to_string(),
             m.shape.segment_bytes.to_string(),
+            m.shape.markers.map_or(NONE.to_owned(), |interval| interval.to_string()),
             left_out.to_owned(),
             whole(Some(cycles.median)),
             whole(Some(cycles.mean)),

@@ -1,6 +1,8 @@
 //! The sandbox on several threads, each with a session of its own: whether anything is shared that makes them wait for each other
-//! (section 7 of the paper expects that throughput grows with the cores).
+//! (section 7 of the paper expects that throughput grows with the cores). Beside them, threads that only compute, each in a cache of its own:
+//! what such a machine's processors add to each other at best.
 
+use std::hint::black_box;
 use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -25,10 +27,23 @@ const SHAPE: Shape = Shape {
     pdu_bytes: LARGE_PDU_BYTES,
     segment_bytes: SEGMENT_BYTES[0],
     in_order: true,
+    markers: None,
 };
 
-/// PDUs in a tick of the counter and waits of all threads: for each number of threads, in each round.
-pub type Rounds = Vec<Vec<(f64, u64)>>;
+/// What a thread that only computes digests again and again: it fits into any first-level cache.
+const COMPUTED_BYTES: usize = 16 << 10;
+
+/// What several threads did in one round.
+#[derive(Clone, Copy, Debug)]
+pub struct Round {
+    /// PDUs in a tick of the counter and waits, all threads together.
+    received: Turn,
+    /// The same of threads that only compute, in digests.
+    computed: Turn,
+}
+
+/// For each number of threads, in each round.
+pub type Rounds = Vec<Vec<Round>>;
 
 /// The result of several threads at the same time.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -38,6 +53,8 @@ pub struct Together {
     pub mb_per_s: f64,
     /// The same over that of one thread, in the same round: the median.
     pub over_one: f64,
+    /// The same for threads that only compute.
+    pub computing_over_one: f64,
     /// How often a thread waited for anything while it received, all rounds together.
     pub waits: u64,
 }
@@ -55,46 +72,54 @@ struct Turn {
 /// # Errors
 /// Wrong bytes, or commands that did not complete.
 pub fn run(contender: &Contender, most: usize, rounds: u32, turn: Duration) -> Result<Rounds, String> {
-    let mut rates = vec![Vec::new(); most];
+    let mut all = vec![Vec::new(); most];
     for _ in 0..rounds {
-        for (n, rates) in rates.iter_mut().enumerate() {
-            rates.push(together(contender, n + 1, turn)?);
+        for (n, rounds) in all.iter_mut().enumerate() {
+            let received = together(n + 1, |start| receiving(contender, start, turn))?;
+            let computed = together(n + 1, |start| Ok(computing(contender, start, turn)))?;
+            rounds.push(Round { received, computed });
         }
     }
-    Ok(rates)
+    Ok(all)
 }
 
 /// The result of the rounds.
-pub fn summary(rates: &[Vec<(f64, u64)>], frequency: &Frequency) -> Vec<Together> {
-    let one: Vec<f64> = rates.first().map_or(Vec::new(), |one| one.iter().map(|(rate, _)| *rate).collect());
-    let of = |(n, rounds): (usize, &Vec<(f64, u64)>)| {
-        let all: Vec<f64> = rounds.iter().map(|(rate, _)| *rate).collect();
-        let over: Vec<f64> = all.iter().zip(&one).map(|(all, one)| all / one).collect();
+pub fn summary(all: &[Vec<Round>], frequency: &Frequency) -> Vec<Together> {
+    let over_one = |rounds: &[Round], rate: fn(&Round) -> f64| {
+        let one = all.first().map_or(&[][..], Vec::as_slice);
+        median(&rounds.iter().zip(one).map(|(all, one)| rate(all) / rate(one)).collect::<Vec<f64>>())
+    };
+    let of = |(n, rounds): (usize, &Vec<Round>)| {
+        let rates: Vec<f64> = rounds.iter().map(|round| round.received.rate).collect();
         let ticks_per_s = frequency.counter_hz;
         Together {
             threads: n + 1,
-            mb_per_s: median(&all) * LARGE_PDU_BYTES as f64 * ticks_per_s / 1e6,
-            over_one: median(&over),
-            waits: rounds.iter().map(|(_, waits)| waits).sum(),
+            mb_per_s: median(&rates) * LARGE_PDU_BYTES as f64 * ticks_per_s / 1e6,
+            over_one: over_one(rounds, |round| round.received.rate),
+            computing_over_one: over_one(rounds, |round| round.computed.rate),
+            waits: rounds.iter().map(|round| round.received.waits).sum(),
         }
     };
-    rates.iter().enumerate().map(of).collect()
+    all.iter().enumerate().map(of).collect()
 }
 
-/// PDUs per tick of so many threads at the same time, and how often they waited.
-fn together(contender: &Contender, threads: usize, turn: Duration) -> Result<(f64, u64), String> {
+/// So many threads at the same time: what they did in a tick, and how often they waited.
+fn together(threads: usize, each: impl Fn(&Barrier) -> Result<Turn, String> + Sync) -> Result<Turn, String> {
     let start = Barrier::new(threads);
     let turns: Vec<Result<Turn, String>> = thread::scope(|scope| {
-        let running: Vec<_> = (0..threads).map(|_| scope.spawn(|| alone(contender, &start, turn))).collect();
+        let running: Vec<_> = (0..threads).map(|_| scope.spawn(|| each(&start))).collect();
         let joined = running.into_iter().map(|thread| thread.join());
         joined.map(|turn| turn.unwrap_or_else(|_| Err("a thread panicked".to_owned()))).collect()
     });
     let turns: Vec<Turn> = turns.into_iter().collect::<Result<_, _>>()?;
-    Ok((turns.iter().map(|turn| turn.rate).sum(), turns.iter().map(|turn| turn.waits).sum()))
+    Ok(Turn {
+        rate: turns.iter().map(|turn| turn.rate).sum(),
+        waits: turns.iter().map(|turn| turn.waits).sum(),
+    })
 }
 
 /// Receives for `time` together with the others. Building what is received counts as work as well: it is the same for any number of threads.
-fn alone(contender: &Contender, start: &Barrier, time: Duration) -> Result<Turn, String> {
+fn receiving(contender: &Contender, start: &Barrier, time: Duration) -> Result<Turn, String> {
     let (purge, mut whole) = (Purge::of(0), Whole::default());
     let mut sandbox = Sandbox::new(SHAPE, true);
     let work = Work { way: Way::AsBuilt, contender, crc: true, copy: true };
@@ -103,14 +128,37 @@ fn alone(contender: &Contender, start: &Barrier, time: Duration) -> Result<Turn,
         sandbox.receive_all(&work, Regime::Warm, &purge, whole)
     };
     // The first batch finds nothing warm.
-    batch(&mut Whole::default())?;
+    let ready = batch(&mut Whole::default());
+    repeated(start, ready, time, || batch(&mut whole).map(|()| SHAPE.commands * SHAPE.pdus))
+}
+
+/// Computes for `time` together with the others.
+fn computing(contender: &Contender, start: &Barrier, time: Duration) -> Turn {
+    let data = vec![0x5a; COMPUTED_BYTES];
+    let digest = || {
+        black_box(contender.digest(black_box(&data)));
+        Ok(1)
+    };
+    repeated(start, Ok(()), time, digest).unwrap_or(Turn { rate: f64::NAN, waits: 0 })
+}
+
+/// Does something until `time` is over: how much of it in a tick. `once` says how much it did. A thread that is not `ready` lets the
+/// others begin all the same.
+fn repeated(
+    start: &Barrier,
+    ready: Result<(), String>,
+    time: Duration,
+    mut once: impl FnMut() -> Result<usize, String>,
+) -> Result<Turn, String> {
     start.wait();
+    ready?;
     let (waits, began, first) = (voluntary_switches(), Instant::now(), cycles::now());
+    let mut done = 0;
     while began.elapsed() < time {
-        batch(&mut whole)?;
+        done += once()?;
     }
     let ticks = cycles::now().wrapping_sub(first);
-    Ok(Turn { rate: whole.pdus as f64 / ticks as f64, waits: voluntary_switches() - waits })
+    Ok(Turn { rate: done as f64 / ticks as f64, waits: voluntary_switches() - waits })
 }
 
 #[cfg(test)]
@@ -123,6 +171,7 @@ mod tests {
         let all = contenders::all();
         let rates = run(all.last().unwrap(), 2, 2, Duration::from_millis(2)).unwrap();
         assert_eq!(rates.iter().map(Vec::len).collect::<Vec<_>>(), [2, 2]);
-        assert!(rates.iter().flatten().all(|(rate, _)| *rate > 0.0));
+        let turns = rates.iter().flatten().flat_map(|round| [round.received, round.computed]);
+        assert!(turns.into_iter().all(|turn| turn.rate > 0.0));
     }
 }

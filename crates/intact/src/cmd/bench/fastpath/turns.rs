@@ -17,6 +17,8 @@ pub const LARGE_PDU_BYTES: usize = 8192;
 pub const PDUS: std::ops::RangeInclusive<usize> = 1..=8;
 /// Payload of a TCP segment in an Ethernet frame, in a jumbo frame, and as the kernel joins them, bytes.
 pub const SEGMENT_BYTES: [usize; 3] = [1448, 8960, 65536];
+/// Bytes of PDUs between two markers: the synthetic markers of the paper's sandbox.
+pub const MARKER_INTERVAL_BYTES: usize = 2048;
 /// Commands outstanding where everything is warm: with their segments they fit into a second-level cache.
 const WARM_COMMANDS: usize = 16;
 /// The workload of the paper's Table 2.
@@ -27,6 +29,7 @@ pub const TABLE_2: Shape = Shape {
     pdu_bytes: LARGE_PDU_BYTES,
     segment_bytes: SEGMENT_BYTES[0],
     in_order: false,
+    markers: None,
 };
 
 /// One measured case.
@@ -76,7 +79,15 @@ pub struct Row {
 impl Plan {
     fn shape(&self, regime: Regime, pdus: usize, pdu_bytes: usize) -> Shape {
         let commands = if regime == Regime::Warm { WARM_COMMANDS } else { self.cold_commands };
-        Shape { connections: 1, commands, pdus, pdu_bytes, segment_bytes: SEGMENT_BYTES[0], in_order: true }
+        Shape {
+            connections: 1,
+            commands,
+            pdus,
+            pdu_bytes,
+            segment_bytes: SEGMENT_BYTES[0],
+            in_order: true,
+            markers: None,
+        }
     }
 
     /// Everything that the figures need.
@@ -111,6 +122,10 @@ impl Plan {
                 subjects.extend(Way::ALL.map(|way| full(way, in_use, shape)));
             }
             if regime != Regime::BufferWarm {
+                let marked = Shape { markers: Some(MARKER_INTERVAL_BYTES), ..single };
+                for name in [SARWATE, SLICING_8, in_use] {
+                    subjects.extend([Way::Layered, Way::Interleaved].map(|way| full(way, name, marked)));
+                }
                 subjects.extend(Way::ALL.map(|way| full(way, in_use, TABLE_2)));
                 subjects.push(full(Way::Layered, in_use, Shape { in_order: true, ..TABLE_2 }));
                 for name in [SARWATE, SLICING_8] {
