@@ -68,6 +68,8 @@ fn it_tells_what_it_serves_and_who_came() {
     let sessions = server.ls("sessions");
     assert_eq!(sessions.as_array().unwrap().len(), 1);
     assert_eq!(sessions[0]["initiator"], "iqn.2004-10.com.example:tester");
+    let place = &sessions[0]["connections"][0]["place"];
+    assert!(["shard", "runs_on", "arrives_on"].iter().all(|name| place[name].is_u64()), "{place}");
     let luns = server.ls("luns");
     assert_eq!(luns[0]["size_bytes"], 2 << 20);
     assert_eq!(luns[1]["logical_block_bytes"], 4096);

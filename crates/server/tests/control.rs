@@ -15,8 +15,8 @@ use server::config::ControlSocket;
 use server::control::{Answer, AskError, MAX_REQUEST_BYTES, Request, ask};
 use server::{ControlPlane, PlaneError};
 use target::observe::{
-    AccessStateInfo, ConnectionInfo, LoginEvent, LunChange, LunInfo, Negotiated, Observe, RecoveryInfo,
-    ServerView, SessionInfo, TargetInfo,
+    AccessStateInfo, ConnectionInfo, LoginEvent, LunChange, LunInfo, Negotiated, Observe, Place,
+    RecoveryInfo, ServerView, SessionInfo, TargetInfo,
 };
 
 struct Fixed;
@@ -33,6 +33,7 @@ fn session() -> SessionInfo {
             cid: 1,
             peer: "192.0.2.9:1024".parse().unwrap(),
             portal: "192.0.2.1:3260".parse().unwrap(),
+            place: Place { shard: 1, runs_on: 3, arrives_on: Some(2) },
             header_digest: true,
             data_digest: true,
             max_recv_data_segment_length: 262_144,

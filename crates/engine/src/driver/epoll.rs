@@ -26,6 +26,7 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
+use rustix::net::sockopt::socket_incoming_cpu;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::conn::{Conn, SendOp};
@@ -473,6 +474,16 @@ impl Driver for EpollDriver {
     fn tcp_info(&self, conn: Token) -> Option<TcpInfo> {
         match self.entry(conn) {
             Entry::Conn(conn) => tcp_info::query(conn.stream.as_fd()),
+            Entry::Listener(_) | Entry::Free => None,
+        }
+    }
+
+    fn incoming_processor(&self, conn: Token) -> Option<u32> {
+        match self.entry(conn) {
+            // Linux says u32::MAX before the first packet (SO_INCOMING_CPU, socket(7)).
+            Entry::Conn(conn) => {
+                socket_incoming_cpu(&conn.stream).ok().filter(|processor| *processor != u32::MAX)
+            }
             Entry::Listener(_) | Entry::Free => None,
         }
     }

@@ -164,6 +164,12 @@ pub trait Driver {
     /// What TCP knows about the connection. `None` when the token is stale or the connection is not TCP.
     fn tcp_info(&self, conn: Token) -> Option<TcpInfo>;
 
+    /// The processor on which the last packet of the connection arrived. `None` when the token is stale, or the driver does not know.
+    fn incoming_processor(&self, conn: Token) -> Option<u32> {
+        let _ = conn;
+        None
+    }
+
     /// Wakes [`Driver::wait`] from other threads.
     fn waker(&self) -> Waker;
 

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use server::control::{Answer, Request};
-use target::observe::{LoginEvent, LunInfo, SessionInfo, TargetInfo};
+use target::observe::{LoginEvent, LunInfo, Place, SessionInfo, TargetInfo};
 
 use super::server::{ServerArgs, unexpected};
 use crate::output::{self, Table, bytes, plain};
@@ -63,6 +63,9 @@ fn sessions(list: &[SessionInfo]) -> String {
         "INITIATOR",
         "PEER",
         "CONNECTIONS",
+        "SHARD",
+        "RUNS ON",
+        "ARRIVES ON",
         "DIGESTS",
         "QUEUE",
         "COMMANDS",
@@ -77,6 +80,14 @@ fn sessions(list: &[SessionInfo]) -> String {
             session.connections.iter().map(count).sum()
         };
         let peers: Vec<String> = session.connections.iter().map(|c| c.peer.to_string()).collect();
+        let places = session.connections.iter().map(|c| c.place);
+        let arrives_on: Vec<String> = places
+            .clone()
+            .map(|place| place.arrives_on.map_or("-".to_owned(), |cpu| cpu.to_string()))
+            .collect();
+        let of_shard = |number: fn(Place) -> usize| {
+            places.clone().next().map_or("-".to_owned(), |place| number(place).to_string())
+        };
         let digests = match session.connections.first() {
             Some(connection) => match (connection.header_digest, connection.data_digest) {
                 (true, true) => "header,data",
@@ -92,6 +103,9 @@ fn sessions(list: &[SessionInfo]) -> String {
             session.initiator.clone(),
             if peers.is_empty() { "-".to_owned() } else { peers.join(",") },
             format!("{}/{}", session.connections.len(), session.max_connections()),
+            of_shard(|place| place.shard),
+            of_shard(|place| place.runs_on),
+            if arrives_on.is_empty() { "-".to_owned() } else { arrives_on.join(",") },
             digests.to_owned(),
             format!("{}/{}", session.outstanding, session.queue_depth),
             session.commands.to_string(),

@@ -19,8 +19,8 @@ pub use events::{EventKind, Events};
 pub use login_log::{LoginEvent, LoginLog};
 pub use metrics::{LunStats, Metrics, Op, SessionStats};
 pub use view::{
-    AccessStateInfo, ConnectionInfo, LunChange, LunInfo, Negotiated, RecoveryInfo, ServerView, SessionInfo,
-    TargetInfo,
+    AccessStateInfo, ConnectionInfo, LunChange, LunInfo, Negotiated, Place, RecoveryInfo, ServerView,
+    SessionInfo, TargetInfo,
 };
 
 use crate::failures::Failures;

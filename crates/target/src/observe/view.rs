@@ -152,6 +152,17 @@ pub struct RecoveryInfo {
     pub connections_lost: u64,
 }
 
+/// Where the work of a connection is done. If it arrives on the processor on which its shard runs, nothing of it crosses processors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// Number of its shard, the same for all connections of a session.
+    pub shard: usize,
+    /// The processor on which that shard ran when it was asked.
+    pub runs_on: usize,
+    /// The processor on which its last packet arrived, if the system says so.
+    pub arrives_on: Option<u32>,
+}
+
 /// One connection of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConnectionInfo {
@@ -161,6 +172,9 @@ pub struct ConnectionInfo {
     pub peer: SocketAddr,
     /// The address of ours that it reached.
     pub portal: SocketAddr,
+    /// Where its work is done.
+    #[serde(default)]
+    pub place: Place,
     /// Whether header digests are on.
     pub header_digest: bool,
     /// Whether data digests are on.

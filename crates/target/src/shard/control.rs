@@ -9,6 +9,7 @@ use iscsi_core::target::actions::CloseReason;
 use iscsi_core::target::recovery::RecoveryCounts;
 use iscsi_core::target::task_management::AbortScope;
 use iscsi_core::wire::Lun;
+use rustix::thread::sched_getcpu;
 use scsi::{Asc, SenseData, SenseKey, UaScope};
 
 use super::connections::State;
@@ -16,7 +17,7 @@ use super::management::NO_WAITER;
 use super::sessions::{SessionEntry, SessionKey};
 use super::{STORE_PATIENCE, Shard};
 use crate::config::PortalConfig;
-use crate::observe::{ConnectionInfo, Negotiated, RecoveryInfo, SessionInfo};
+use crate::observe::{ConnectionInfo, Negotiated, Place, RecoveryInfo, SessionInfo};
 use crate::registry::TargetNode;
 use crate::units::UnitEvent;
 
@@ -216,6 +217,11 @@ impl<P: Platform> Shard<P> {
                 cid: cid.0,
                 peer: connection.peer,
                 portal: connection.portal.address,
+                place: Place {
+                    shard: self.number,
+                    runs_on: sched_getcpu(),
+                    arrives_on: self.driver.incoming_processor(*token),
+                },
                 header_digest: params.digests.header,
                 data_digest: params.digests.data,
                 max_recv_data_segment_length: params.max_recv_data_segment_length,
