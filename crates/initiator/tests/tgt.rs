@@ -222,3 +222,33 @@ fn a_caller_that_rewrites_its_buffer_in_flight_harms_nobody() {
     disk.read(0, &mut back).unwrap();
     assert!(back.iter().all(|&byte| byte == 99));
 }
+
+/// tgt agrees to data in any order if it is told to, and otherwise wants it in order; either way every byte finds its place.
+// covers: KEY-17, KEY-18, DAT-05
+#[test]
+fn data_comes_in_any_order_if_tgt_agrees() {
+    let Some(tgt) = Tgt::start() else { return };
+    for (value, in_order) in [("Yes", true), ("No", false)] {
+        for key in ["DataPDUInOrder", "DataSequenceInOrder"] {
+            let arguments =
+                ["--op", "update", "--mode", "target", "--tid", "1", "--name", key, "--value", value];
+            tgt.adm(&arguments);
+        }
+        let session = tgt.session(
+            "?data_pdu_in_order=no&data_sequence_in_order=no&max_recv_data_segment_length=8192&header_digest=crc32c\
+             &data_digest=crc32c",
+        );
+        let params = session.opening().params.clone();
+        assert_eq!((params.data_pdu_in_order, params.data_sequence_in_order), (in_order, in_order));
+        let disk = Disk::open(&session, Lun::from_index(1)).unwrap();
+        for (offset, len) in [(0, 512), (1 << 20, 1 << 20), (8 << 20, 9 << 20)] {
+            let data = pattern(offset + u64::from(in_order), len);
+            disk.write(offset, &data).unwrap();
+            let mut back = vec![0; len];
+            disk.read(offset, &mut back).unwrap();
+            assert!(back == data, "{value}: {len} bytes at {offset}");
+        }
+        assert_eq!(session.info().unwrap().losses, 0);
+        session.logout();
+    }
+}
