@@ -3,7 +3,8 @@
 //!
 //! The target and the database's client have a core each, and both sessions are on the same shard. The backup's client takes what the target
 //! leaves of its core, which takes nothing from the other two, as if it were on another host; so the target does not poll before it
-//! sleeps. The backup is started again whenever it is done, and writes into memory, so that its own medium does not matter. The runs take turns within each round, and the load alone is measured twice (the judge).
+//! sleeps. First of all both are without the other, each on the client's core: what a backup moves next to reads of the same size.
+//! The backup is started again whenever it is done, and writes into memory, so that its own medium does not matter. The runs take turns within each round, and the load alone is measured twice (the judge).
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::judge::{Judge, Rounds};
 use super::place::{self, PLACEMENTS, Surroundings};
+use super::rows::{Row, row};
 use super::servers::{self, Server, VOLUME_BYTES};
 use super::{REGION_BYTES, median, progress, report};
 
@@ -24,8 +26,14 @@ const BEGIN: &str = "<!-- begin: cargo xtask bench backup -->";
 const P99_MAX: f64 = 1.5;
 /// How much of its limit a backup must move; below that it does not show what a backup at half speed costs.
 const REACHED_MIN: f64 = 0.9;
+/// How much of the speed of plain sequential reads a backup must have.
+const SEQUENTIAL_MIN: f64 = 0.9;
+/// Those reads: as long as those of a backup.
+const SEQUENTIAL: Row = row("1 MiB sequential read", "read", "sequential", 1 << 20, 8);
 const RATE_JUDGE: Judge = Judge { median_max: 0.04, quarters_max: 0.12 };
 const P99_JUDGE: Judge = Judge { median_max: 0.08, quarters_max: 0.25 };
+/// Measured seconds of those reads.
+const READ_SECONDS: f64 = 0.5;
 /// How often a backup is looked after.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -117,6 +125,8 @@ struct Table {
     store: &'static str,
     /// Of a backup alone, 10^6 bytes per second.
     backup_mb_per_s: f64,
+    /// In each round: a backup alone on the client's core, and reads without a copy; 10^6 bytes per second.
+    sequential: Vec<[f64; 2]>,
     samples: [Vec<Sample>; BESIDE.len()],
 }
 
@@ -146,22 +156,32 @@ fn measure(intact: &Path, store: &'static str, volume: &str, options: &Options) 
     );
     let server = servers::configured(place::target(intact), copies.path(), &tables)?;
     place::fill(intact, &server)?;
-    let mut alone = Vec::new();
-    for _ in 0..3 {
-        let mut backup = Backup::start(intact, &server, &copy, None)?;
+    let behind = || place::behind_target(intact);
+    let once = |program: Command| -> Result<f64> {
+        let mut backup = Backup::start(program, &server, &copy, None)?;
         backup.finish()?;
-        alone.push(backup.mb_per_s()?);
+        backup.mb_per_s()
+    };
+    let alone = (0..3).map(|_| once(behind())).collect::<Result<Vec<f64>>>()?;
+    let mut sequential = Vec::new();
+    for _ in 0..options.rounds {
+        let backup = once(PLACEMENTS[1].client(intact))?;
+        let reads =
+            super::measure(PLACEMENTS[1].client(intact), &server, "", &SEQUENTIAL, true, READ_SECONDS)?;
+        sequential.push([backup, reads.mb_per_s]);
     }
     let full = median(alone);
-    let mut table = Table { store, backup_mb_per_s: full, samples: Default::default() };
+    let mut table = Table { store, backup_mb_per_s: full, sequential, samples: Default::default() };
     for round in 0..options.rounds {
         for turn in 0..BESIDE.len() {
             // Another one goes first in each round.
             let at = (turn + round) % BESIDE.len();
             let mut backup = match BESIDE[at] {
                 Beside::Nothing | Beside::NothingAgain => None,
-                Beside::HalfBackup => Some(Backup::start(intact, &server, &copy, Some((full * 5e5) as u64))?),
-                Beside::Backup => Some(Backup::start(intact, &server, &copy, None)?),
+                Beside::HalfBackup => {
+                    Some(Backup::start(behind(), &server, &copy, Some((full * 5e5) as u64))?)
+                }
+                Beside::Backup => Some(Backup::start(behind(), &server, &copy, None)?),
             };
             let mut sample = database(intact, &server, backup.as_mut(), options)?;
             if let Some(backup) = &backup {
@@ -221,8 +241,7 @@ struct Backup {
 }
 
 impl Backup {
-    fn start(intact: &Path, server: &Server, copy: &Path, rate: Option<u64>) -> Result<Self> {
-        let mut command = place::behind_target(intact);
+    fn start(mut command: Command, server: &Server, copy: &Path, rate: Option<u64>) -> Result<Self> {
         command.args(["cp", "--quiet", "--json"]);
         if let Some(rate) = rate {
             command.args(["--rate", &rate.to_string()]);
@@ -300,11 +319,21 @@ fn markdown(tables: &[Table], machine: &str, options: &Options) -> String {
     );
     for table in tables {
         for (beside, samples) in BESIDE.iter().zip(&table.samples) {
-            row(&mut text, table, *beside, samples);
+            line(&mut text, table, *beside, samples);
         }
     }
     for table in tables {
         let _ = write!(text, "\nA backup alone, {}: {:.0} MB/s.", table.store, table.backup_mb_per_s);
+        let [backup, reads] = [0, 1].map(|n| table.sequential.iter().map(move |pair| pair[n]));
+        let (ratio, moved) = (Rounds::ratios(backup.clone(), reads), median(backup.collect()));
+        let [low, high] = ratio.interval();
+        let within = if ratio.median() >= SEQUENTIAL_MIN { "yes" } else { "**no**" };
+        let _ = write!(
+            text,
+            " On the client's core: {moved:.0} MB/s, {:.2} [{low:.2}, {high:.2}] of sequential reads of 1 MiB that keep nothing (at least \
+             {SEQUENTIAL_MIN} is asked for: {within}).",
+            ratio.median()
+        );
     }
     text.push('\n');
     text
@@ -314,7 +343,7 @@ fn ratios(these: &[Sample], alone: &[Sample], figure: fn(&Sample) -> f64) -> Rou
     Rounds::ratios(these.iter().map(figure), alone.iter().map(figure))
 }
 
-fn row(text: &mut String, table: &Table, beside: Beside, samples: &[Sample]) {
+fn line(text: &mut String, table: &Table, beside: Beside, samples: &[Sample]) {
     let middle = |figure: fn(&Sample) -> f64| median(samples.iter().map(figure).collect());
     let log = ratios(samples, &table.samples[0], |s| s.log.latency_us.p99);
     let data = ratios(samples, &table.samples[0], |s| s.data.latency_us.p99);
@@ -376,7 +405,8 @@ mod tests {
     fn table(half: f64, again: f64, backup_mb_per_s: f64) -> String {
         let samples =
             [100.0, half, 300.0, again].map(|p99| vec![Sample { backup_mb_per_s, ..sample(p99) }; 3]);
-        let table = Table { store: "RAM", backup_mb_per_s: 1000.0, samples };
+        let table =
+            Table { store: "RAM", backup_mb_per_s: 1000.0, sequential: vec![[900.0, 1000.0]; 3], samples };
         markdown(&[table], "M", &Cli::parse_from(["backup"]).options)
     }
 
@@ -394,6 +424,16 @@ mod tests {
     fn a_backup_that_stays_below_its_limit_answers_nothing() {
         let slow = table(150.0, 100.0, 440.0);
         assert!(slow.contains("| 900 | **not answered**") && !slow.contains("| yes |"), "{slow}");
+    }
+
+    #[test]
+    fn a_backup_is_as_fast_as_reads_that_keep_nothing_or_nearly() {
+        let text = text(150.0, 100.0);
+        assert!(
+            text.contains("900 MB/s, 0.90 [0.90, 0.90] of sequential reads")
+                && text.contains("asked for: yes)"),
+            "{text}"
+        );
     }
 
     #[test]
