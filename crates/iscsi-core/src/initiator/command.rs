@@ -45,6 +45,14 @@ impl Command {
             idempotent: false,
         }
     }
+
+    /// The command as it is, which leaves one without CDB and data behind: only those two are more than a copy.
+    #[inline]
+    pub(super) fn take(&mut self) -> Self {
+        let Self { user, lun, attribute, read_length, timeout, idempotent, .. } = *self;
+        let (cdb, write) = (std::mem::take(&mut self.cdb), std::mem::take(&mut self.write));
+        Self { user, lun, cdb, attribute, read_length, write, timeout, idempotent }
+    }
 }
 
 /// Difference between the expected and the actual transfer length, bytes.

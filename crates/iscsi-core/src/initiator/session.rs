@@ -16,7 +16,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use iscsi_wire::{Bhs, Cid, DataIn, Itt, Lun, Opcode, Pdu, RejectReason, StatSn, Tsih};
+use iscsi_wire::{Bhs, Cid, DataIn, Itt, Opcode, Pdu, RejectReason, StatSn, Tsih};
 
 pub(super) use super::actions::violation;
 pub use super::actions::{Action, CloseReason, Event, ManagementAnswer, TargetRecord, Unfinished};
@@ -403,7 +403,7 @@ impl InitiatorSession {
             self.missing.forget(itt);
         }
         self.commands.end(task);
-        let command = std::mem::replace(&mut task.command, Command::new(Lun(0), &[]));
+        let command = task.command.take();
         self.act(Action::Completed(Completion { command, ending }));
         self.tasks.free(itt);
         if !orphan && let Some(connection) = self.connection(cid) {
