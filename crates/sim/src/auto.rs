@@ -50,6 +50,31 @@ impl Wire {
             Self::G => 3_500_000,
         }
     }
+
+    /// A path over it: round trip without queues, microseconds, and lost segments per million.
+    pub(crate) fn path(self, round_trip_us: u64, loss_ppm: u32, seed: u64) -> PathConfig {
+        let delay_ns = round_trip_us * US / 2;
+        let wired = PathConfig {
+            delay_ns,
+            loss_ppm,
+            segment_bytes: 1448,
+            send_buffer_bytes: 4 << 20,
+            receive_window_bytes: 4 << 20,
+            queue_bytes: 512 << 10,
+            congestion: true,
+            ..PathConfig::default()
+        };
+        let air = |mac| {
+            let loss = f64::from(loss_ppm) / 1e6;
+            let link = LinkSetup { latency_ns: delay_ns, loss, ..LinkSetup::of(mac) };
+            PathConfig { air: Some(AirPlan { link, seed }), ..wired }
+        };
+        match self {
+            Wire::Ethernet(rate) => PathConfig { bandwidth: Some(rate), ..wired },
+            Wire::B => air(Mac::B),
+            Wire::G => air(Mac::G),
+        }
+    }
 }
 
 /// The links of the map.
@@ -133,30 +158,6 @@ impl Cell {
         self.wire.rate() * seconds
     }
 
-    fn path(&self, seed: u64) -> PathConfig {
-        let delay_ns = self.round_trip_us * US / 2;
-        let wired = PathConfig {
-            delay_ns,
-            loss_ppm: self.loss_ppm,
-            segment_bytes: 1448,
-            send_buffer_bytes: 4 << 20,
-            receive_window_bytes: 4 << 20,
-            queue_bytes: 512 << 10,
-            congestion: true,
-            ..PathConfig::default()
-        };
-        let air = |mac| {
-            let loss = f64::from(self.loss_ppm) / 1e6;
-            let link = LinkSetup { latency_ns: delay_ns, loss, ..LinkSetup::of(mac) };
-            PathConfig { air: Some(AirPlan { link, seed }), ..wired }
-        };
-        match self.wire {
-            Wire::Ethernet(rate) => PathConfig { bandwidth: Some(rate), ..wired },
-            Wire::B => air(Mac::B),
-            Wire::G => air(Mac::G),
-        }
-    }
-
     fn plan(&self, setting: Setting, seed: u64) -> Plan {
         let most = self.most_bytes();
         let load = LoadPlan {
@@ -169,7 +170,8 @@ impl Cell {
             Setting::Fixed(connections, scheduling) => (connections, scheduling),
             Setting::Auto => (AUTO_CONNECTIONS, Scheduling::LeastOutstandingBytes),
         };
-        let plan = InitiatorPlan::steady(self.path(seed), connections, load);
+        let plan =
+            InitiatorPlan::steady(self.wire.path(self.round_trip_us, self.loss_ppm, seed), connections, load);
         let trace_bytes = (most / PARTS).max(self.bytes);
         let measuring = Some(Measuring { until: self.time(), trace_bytes });
         let initiator = InitiatorPlan { measuring, scheduling, tunes: setting == Setting::Auto, ..plan };

@@ -12,6 +12,8 @@
 //! | [`load`], [`oracle`] | what initiators do, and what every block may hold |
 //! | [`watch`], `rules` | observe the wire: transcript, and the numbers of RFC 7143 |
 //! | [`campaign`] | many seeds on all cores |
+//! | [`kept`] | measurements of many seeds, that continue where they were interrupted |
+//! | [`survival`] | how long a session over the air stands still when something happens to it |
 //! | [`table`], [`recovery`] | pages for the documentation |
 //! | `intruder` | a host that sends arbitrary data |
 //!
@@ -28,6 +30,7 @@ pub mod campaign;
 pub mod driver;
 mod hosts;
 mod intruder;
+pub mod kept;
 pub mod load;
 pub mod network;
 pub mod oracle;
@@ -36,6 +39,7 @@ pub mod recovery;
 mod rules;
 pub mod run;
 pub mod store;
+pub mod survival;
 pub mod table;
 mod tcp_info;
 pub mod trial;

@@ -25,6 +25,21 @@ pub struct Saturation {
     pub seed: u64,
 }
 
+/// A run, and the fingerprint that it has in every build and on every machine: another one means another model.
+pub const REFERENCE: (Saturation, u64) = (
+    Saturation {
+        mac: Mac::B,
+        stations: 5,
+        payload_bytes: 1472,
+        packet_bytes: 1500,
+        p_error: 0.0,
+        after_collision: AfterCollision::Difs,
+        seconds: 20.0,
+        seed: 42,
+    },
+    13_419_508_254_844_520_535,
+);
+
 /// The result of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Saturated {
