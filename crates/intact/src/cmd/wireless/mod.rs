@@ -3,12 +3,14 @@
 //! The models and the medium are in the crate `wireless`. This module compares them with the thesis' numbers, which are in
 //! `papers/`, and presents the result.
 
+mod air;
 mod lab;
 mod model;
 mod papers;
 mod plot;
 mod report;
 mod run;
+mod stage;
 
 use std::process::ExitCode;
 

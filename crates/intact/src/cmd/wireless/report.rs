@@ -132,6 +132,9 @@ pub struct Report {
     pub schema: u32,
     pub command: &'static str,
     pub title: &'static str,
+    /// Of what is measured in real time: reasons not to trust it. `None`: everything is computed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub distrust: Option<Vec<String>>,
     pub sections: Vec<Section>,
 }
 
@@ -165,7 +168,8 @@ impl Report {
             blocks.extend(section.tables.iter().cloned().map(Block::Table));
             blocks.extend(section.charts.iter().cloned().map(Block::Chart));
         }
-        Document { title: self.title.to_owned(), trust: Trust::Computed, blocks }
+        let trust = self.distrust.clone().map_or(Trust::Computed, Trust::Measured);
+        Document { title: self.title.to_owned(), trust, blocks }
     }
 }
 
@@ -188,7 +192,8 @@ mod tests {
             Row::against("6.2", "TCP", "Mbit/s", 5.06, "6.2-mean", 0.01),
             Row::out_of_reach("6.15", "CPU", "no such card").note("no such card"),
         ];
-        let report = Report { schema: SCHEMA, command: "x", title: "T", sections: vec![section] };
+        let report =
+            Report { schema: SCHEMA, command: "x", title: "T", distrust: None, sections: vec![section] };
         let text = report.document().markdown();
         assert!(
             text.contains("1 are\nreproduced, 0 are refuted") || text.contains("1 are reproduced, 0 are"),

@@ -1,17 +1,20 @@
-//! `intact wireless lab`: Figures 6.1 to 6.18 of the thesis again, in discrete events: the real target and the real initiator over the
-//! medium of the crate `wireless`, with the thesis' numbers next to ours.
+//! `intact wireless lab`: Figures 6.1 to 6.18 of the thesis again: the real target and the real initiator over the medium of the crate
+//! `wireless`, with the thesis' numbers next to ours.
 //!
-//! The same seeds give the same page on every machine. What is not here: peers of other makes, and the kernel's TCP, which need the
-//! medium in real time.
+//! In discrete events, where the same seeds give the same page on every machine; and with --live in real time ([`live`]), where peers of
+//! other makes and the kernel's TCP take part.
 
 mod bench;
+mod live;
 mod several;
 mod single;
+mod survival;
 mod tcp;
 
 use std::process::ExitCode;
 
 use self::bench::Lab;
+use self::live::Live;
 use super::report::{Report, SCHEMA, Section};
 use crate::cmd::bench::kit::arguments::Forms;
 use crate::cmd::{FAILED, MISUSED, fail};
@@ -19,7 +22,7 @@ use crate::cmd::{FAILED, MISUSED, fail};
 /// A figure, and the function that measures it.
 type Figure = (&'static str, fn(&Lab) -> Result<Section, String>);
 
-const FIGURES: [Figure; 17] = [
+const FIGURES: [Figure; 18] = [
     ("6.1", tcp::windows),
     ("6.2", tcp::linux),
     ("6.3", tcp::access_point),
@@ -37,6 +40,7 @@ const FIGURES: [Figure; 17] = [
     ("6.16", single::latency),
     ("6.17", single::mtu),
     ("6.18", single::queue),
+    ("survival", survival::figure),
 ];
 /// The figures of --quick.
 const QUICK: [&str; 5] = ["6.2", "6.6", "6.11", "6.17", "6.18"];
@@ -48,12 +52,17 @@ const SEEDS: u64 = 5;
 #[command(after_help = "Examples:\n  \
     intact wireless lab --quick                    a first impression\n  \
     intact wireless lab --figure 6.11,6.18         two figures\n  \
-    intact wireless lab --html lab.html            everything, with charts\n\n\
-    Exit codes: 0 done; 1 an invariant did not hold; 2 wrong usage.")]
+    intact wireless lab --html lab.html            everything that is simulated, with charts\n  \
+    intact wireless lab --figure 6.4               NFS, in real time (root, NFS-Ganesha, QEMU)\n  \
+    intact wireless lab --live --html live.html    everything that is measured in real time\n\n\
+    Exit codes: 0 done; 1 an invariant did not hold, or a measurement failed; 2 wrong usage.")]
 pub struct Args {
-    /// Only these figures of the thesis: 6.1 to 6.18; 6.4 stands for 6.5 as well.
+    /// Only these figures of the thesis: 6.1 to 6.18; 6.4 stands for 6.5 as well. Also `survival`; in real time `peers` and `storage`.
     #[arg(long, value_name = "NUMBER", value_delimiter = ',')]
     figure: Vec<String>,
+    /// In real time, with the kernel's TCP: 6.4, 6.14 to 6.16, peers and storage. 6.4 and 6.15, peers and storage are so without it. Needs root.
+    #[arg(long)]
+    live: bool,
     /// Five figures, fewer sizes, shorter runs, one seed.
     #[arg(long)]
     quick: bool,
@@ -64,34 +73,79 @@ pub struct Args {
     forms: Forms,
 }
 
+/// Figures of which discrete events have only the reason why they are not there.
+const LIVE_ONLY: [&str; 4] = ["6.4", "6.15", "peers", "storage"];
+
 /// Runs the command.
 pub fn run(args: &Args) -> ExitCode {
-    let known = |number: &&String| FIGURES.iter().any(|(figure, _)| figure == number);
-    if let Some(unknown) = args.figure.iter().find(|number| !known(number)) {
-        return fail(MISUSED, format_args!("there is no figure {unknown}: 6.1 to 6.18, and 6.4 for 6.5"));
+    let named: Vec<&str> = args.figure.iter().map(String::as_str).collect();
+    let live = args.live || !named.is_empty() && named.iter().all(|figure| LIVE_ONLY.contains(figure));
+    if live { measure(args, &named) } else { simulate(args, &named) }
+}
+
+/// The figures asked for, of those that there are.
+fn chosen<F>(
+    named: &[&str],
+    figures: impl IntoIterator<Item = (&'static str, F)>,
+    default: impl Fn(&str) -> bool,
+) -> Result<Vec<(&'static str, F)>, ExitCode> {
+    let figures: Vec<_> = figures.into_iter().collect();
+    if let Some(unknown) = named.iter().find(|name| !figures.iter().any(|(figure, _)| figure == *name)) {
+        let known: Vec<&str> = figures.iter().map(|(figure, _)| *figure).collect();
+        return Err(fail(MISUSED, format_args!("no figure {unknown} here, but {}", known.join(", "))));
     }
-    let wanted = |number: &str| match args.figure.is_empty() {
-        true => !args.quick || QUICK.contains(&number),
-        false => args.figure.iter().any(|wanted| wanted == number),
-    };
-    let figures: Vec<Figure> = FIGURES.into_iter().filter(|(number, _)| wanted(number)).collect();
-    let lab = Lab { seeds: args.seeds.unwrap_or(if args.quick { 1 } else { SEEDS }), quick: args.quick };
+    let wanted = |figure: &str| if named.is_empty() { default(figure) } else { named.contains(&figure) };
+    Ok(figures.into_iter().filter(|(figure, _)| wanted(figure)).collect())
+}
+
+/// Measures figures, one after the other.
+fn each<F>(
+    args: &Args,
+    figures: Vec<(&'static str, F)>,
+    measure: impl Fn(&F) -> Result<Section, String>,
+) -> Result<Vec<Section>, ExitCode> {
     let bar = args.forms.progress(figures.len() as u64);
     let mut sections = Vec::new();
-    for (number, measure) in figures {
+    for (number, figure) in figures {
         bar.set_message(number);
-        match measure(&lab) {
-            Ok(section) => sections.push(section),
-            Err(what) => {
-                return fail(FAILED, format_args!("figure {number}: an invariant did not hold: {what}"));
-            }
-        }
+        let section =
+            measure(&figure).map_err(|what| fail(FAILED, format_args!("figure {number}: {what}")))?;
+        sections.push(section);
         bar.inc(1);
     }
     bar.finish_and_clear();
+    Ok(sections)
+}
+
+fn simulate(args: &Args, named: &[&str]) -> ExitCode {
+    let lab = Lab { seeds: args.seeds.unwrap_or(if args.quick { 1 } else { SEEDS }), quick: args.quick };
+    let sections = chosen(named, FIGURES, |figure| !args.quick || QUICK.contains(&figure))
+        .and_then(|figures| each(args, figures, |measure| measure(&lab)));
     let title = "802.11 under storage: the experiments";
-    let report = Report { schema: SCHEMA, command: "wireless lab", title, sections };
-    args.forms.show(&report, |report, _| report.document())
+    present(args, title, None, sections)
+}
+
+fn measure(args: &Args, named: &[&str]) -> ExitCode {
+    let live = Live::new(args.quick);
+    let sections = chosen(named, live::FIGURES, |_| true)
+        .and_then(|figures| each(args, figures, |measure| measure(&live)))
+        .map(|sections| [sections, vec![live.surroundings()]].concat());
+    present(args, "802.11 under storage: in real time", Some(live.distrust()), sections)
+}
+
+fn present(
+    args: &Args,
+    title: &'static str,
+    distrust: Option<Vec<String>>,
+    sections: Result<Vec<Section>, ExitCode>,
+) -> ExitCode {
+    match sections {
+        Ok(sections) => {
+            let report = Report { schema: SCHEMA, command: "wireless lab", title, distrust, sections };
+            args.forms.show(&report, |report, _| report.document())
+        }
+        Err(code) => code,
+    }
 }
 
 #[cfg(test)]
@@ -107,8 +161,10 @@ mod tests {
             let rows = measure(&lab).unwrap().rows;
             assert!(rows.iter().all(|row| row.verdict == Verdict::NotReproducible && !row.note.is_empty()));
         }
-        let numbers: Vec<String> = (1..=18).filter(|n| *n != 5).map(|n| format!("6.{n}")).collect();
+        let mut numbers: Vec<String> = (1..=18).filter(|n| *n != 5).map(|n| format!("6.{n}")).collect();
+        numbers.push("survival".to_owned());
         assert_eq!(FIGURES.map(|(number, _)| number).to_vec(), numbers);
+        assert!(LIVE_ONLY.iter().all(|number| live::FIGURES.iter().any(|(figure, _)| figure == number)));
         assert!(QUICK.iter().all(|number| numbers.iter().any(|known| known == number)));
     }
 

@@ -44,7 +44,13 @@ fn report(quick: bool) -> Report {
         queueing::closed_section(),
         flaws::section(),
     ];
-    Report { schema: SCHEMA, command: "wireless model", title: "802.11 under storage: the models", sections }
+    Report {
+        schema: SCHEMA,
+        command: "wireless model",
+        title: "802.11 under storage: the models",
+        distrust: None,
+        sections,
+    }
 }
 
 #[cfg(test)]

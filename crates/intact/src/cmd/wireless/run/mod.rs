@@ -3,39 +3,26 @@
 //! ```text
 //!  near: PROGRAM, 10.77.0.1 ── TUN ── the medium ── TUN ── 10.77.0.2, far: --peer
 //! ```
-//! Both ends are network namespaces without a name: nothing is left when the command ends, and two runs do not see each other. The
-//! medium and its hops are those of the crate `wireless`, moved by the clock of the machine.
+//! The stage is [`stage`](super::stage).
 
-mod air;
 mod link_file;
 
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitCode, ExitStatus};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::process::{Command, ExitCode, ExitStatus};
+use std::time::Duration;
 
-use engine::netns::NetNs;
-use engine::realtime::prefer_this_thread;
-use engine::tun::{Framing, Tun};
-use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Serialize;
-use wireless::link::LinkSetup;
+use wireless::link::{Host, LinkSetup};
 
-use self::air::{Air, Passed};
+use super::air::{LATENESS_P99_MAX_US, Passed};
+use super::stage::{Stage, end, on_stage};
 use crate::cmd::guest::{Kept, exit_code};
 use crate::cmd::{FAILED, MISUSED, complain, fail};
 
-/// Addresses of the two ends.
-const ADDRESSES: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
-/// A run whose 99th percentile of lateness is above this is not to be trusted, µs.
-const LATENESS_P99_MAX_US: u64 = 1000;
-/// Priority among threads in real time: in the middle.
-const PRIORITY: i32 = 50;
-/// Longest time for the peer to open a port, and how often it is checked.
+/// Longest time for the peer to open a port.
 const PEER_START: Duration = Duration::from_secs(5);
-const PEER_LOOK: Duration = Duration::from_millis(10);
 
 /// Arguments of `intact wireless run`.
 #[derive(Debug, clap::Args)]
@@ -117,103 +104,29 @@ pub fn run(args: &Args) -> ExitCode {
     }
 }
 
-/// Creates both ends, runs the programs and the medium between them, and returns how the program ended.
+/// Sets the stage, runs the programs and the medium between them, and returns how the program ended.
 fn carried_out(args: &Args, setup: &LinkSetup) -> io::Result<(ExitStatus, Passed)> {
-    let ends = [NetNs::create()?, NetNs::create()?];
-    let near = device(&ends[0], ADDRESSES[0], args.mtu)?;
-    let far = device(&ends[1], ADDRESSES[1], args.mtu)?;
-    let over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let air = Air::new(setup, args.seed, [&near, &far])?;
-        let over = &over;
-        let medium = std::thread::Builder::new().name("medium".into()).spawn_scoped(scope, move || {
-            if let Err(error) = prefer_this_thread(PRIORITY) {
-                complain(format_args!(
-                    "intact: the medium runs as an ordinary thread ({error}), and may be late"
-                ));
-            }
-            air.run(over)
-        })?;
-        let status = with_programs(args, &ends);
-        over.store(true, Ordering::Relaxed);
-        let passed = medium.join().map_err(|_| io::Error::other("the medium panicked"))??;
-        Ok((status?, passed))
-    })
+    on_stage(setup, args.seed, |stage| with_programs(args, stage))
 }
 
-fn with_programs(args: &Args, ends: &[NetNs; 2]) -> io::Result<ExitStatus> {
+fn with_programs(args: &Args, stage: &Stage) -> io::Result<ExitStatus> {
     let signals = Kept::new()?;
     let mut peer = match &args.peer {
         // In its own process group, so that its children end with it.
-        Some(command) => Some(start(&ends[1], Command::new("sh").args(["-c", command]).process_group(0))?),
+        Some(command) => {
+            Some(stage.start(Host::Far, Command::new("sh").args(["-c", command]).process_group(0))?)
+        }
         None => None,
     };
-    let status = peer.as_mut().map_or(Ok(()), |peer| wait_for_port(&ends[1], peer)).and_then(|()| {
-        let mut program = start(&ends[0], Command::new(&args.program[0]).args(&args.program[1..]))?;
+    let ready = peer.as_mut().map_or(Ok(false), |peer| stage.wait_for_port(None, peer, PEER_START));
+    let status = ready.and_then(|_| {
+        let mut program = stage.start(Host::Near, Command::new(&args.program[0]).args(&args.program[1..]))?;
         signals.wait(&mut program)
     });
     if let Some(peer) = &mut peer {
         end(peer);
     }
     status
-}
-
-/// Waits until something at the far end listens, the peer has ended, or its time is over: it may need no port.
-fn wait_for_port(namespace: &NetNs, peer: &mut Child) -> io::Result<()> {
-    let began = Instant::now();
-    while began.elapsed() < PEER_START && peer.try_wait()?.is_none() && !namespace.within(has_port)? {
-        std::thread::sleep(PEER_LOOK);
-    }
-    Ok(())
-}
-
-/// Whether a socket of the thread's namespace listens (TCP), or has a port (UDP). See proc(5): the fourth field is the state, and 0A is
-/// LISTEN.
-fn has_port() -> bool {
-    let rows =
-        |name: &str| std::fs::read_to_string(format!("/proc/thread-self/net/{name}")).unwrap_or_default();
-    let listens = |line: &str| line.split_whitespace().nth(3) == Some("0A");
-    ["tcp", "tcp6"].into_iter().any(|name| rows(name).lines().any(listens))
-        || ["udp", "udp6"].into_iter().any(|name| rows(name).lines().count() > 1)
-}
-
-/// Starts a program in a namespace.
-fn start(namespace: &NetNs, command: &mut Command) -> io::Result<Child> {
-    command.env("INTACT_NEAR", ADDRESSES[0]).env("INTACT_FAR", ADDRESSES[1]);
-    let name = command.get_program().to_string_lossy().into_owned();
-    let started = namespace.within(|| command.spawn())?;
-    started.map_err(|error| io::Error::new(error.kind(), format!("{name}: {error}")))
-}
-
-/// Ends a program and its children.
-fn end(child: &mut Child) {
-    // Its children may outlive it.
-    let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
-    let _ = child.wait();
-}
-
-/// A TUN device in a namespace, with its address, up.
-fn device(namespace: &NetNs, address: &str, mtu: u32) -> io::Result<Tun> {
-    namespace.within(|| {
-        let tun = Tun::open("air%d", Framing::Packets)?;
-        let name = tun.name();
-        ip(&["link", "set", "lo", "up"])?;
-        ip(&["addr", "add", &format!("{address}/24"), "dev", name])?;
-        ip(&["link", "set", name, "mtu", &mtu.to_string(), "up"])?;
-        Ok(tun)
-    })?
-}
-
-fn ip(arguments: &[&str]) -> io::Result<()> {
-    let output = Command::new("ip").args(arguments).output()?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(io::Error::other(format!(
-            "ip {}: {}",
-            arguments.join(" "),
-            String::from_utf8_lossy(&output.stderr).trim()
-        ))),
-    }
 }
 
 /// Writes the report and returns the exit code.
@@ -235,7 +148,7 @@ fn conclude(args: &Args, status: ExitStatus, passed: &Passed) -> ExitCode {
         lateness_p50_us: late.value_at_quantile(0.5),
         lateness_p99_us: late.value_at_quantile(0.99),
         lateness_max_us: late.max(),
-        trusted: late.value_at_quantile(0.99) < LATENESS_P99_MAX_US,
+        trusted: passed.is_in_time(),
     };
     complain(format_args!(
         "intact: {} packets, {} bytes, {} lost, {} refused; late by {} µs (p50), {} µs (p99), {} µs (most)",

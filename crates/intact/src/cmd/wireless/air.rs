@@ -19,6 +19,8 @@ use wireless::link::{Host, LinkSetup};
 const NAP: Duration = Duration::from_millis(20);
 /// Packets taken from a device before the others have their turn.
 const BATCH: usize = 64;
+/// A run whose 99th percentile of lateness is not below this is not to be trusted, µs.
+pub const LATENESS_P99_MAX_US: u64 = 1000;
 /// Highest lateness that the histogram resolves, µs.
 const LATENESS_MAX_US: u64 = 10_000_000;
 
@@ -36,6 +38,18 @@ pub struct Passed {
     /// Transmissions of the medium, and collisions.
     pub transmissions: u64,
     pub collisions: u64,
+}
+
+impl Passed {
+    /// 99 of 100 packets were as late at most, µs.
+    pub fn lateness_p99_us(&self) -> u64 {
+        self.lateness_us.value_at_quantile(0.99)
+    }
+
+    /// Whether figures of the run are to be trusted.
+    pub fn is_in_time(&self) -> bool {
+        self.lateness_p99_us() < LATENESS_P99_MAX_US
+    }
 }
 
 /// See the module.
