@@ -1,4 +1,4 @@
-//! The project's own tasks: `cargo xtask check | tidy | cite | fuzz | mutants | sim | powercut | kill | database | bench | bpf | vectors`.
+//! The project's own tasks: `cargo xtask check | tidy | cite | fuzz | mutants | sim | powercut | kill | database | bench | ns3 | bpf | vectors`.
 //!
 //! `check` is the only gate while working and on CI; the others are its steps, or tasks that take too long for it. `docs/ci.md`
 //! lists every check.
@@ -12,6 +12,7 @@ mod cite;
 mod fuzz;
 mod miri;
 mod mutants;
+mod ns3;
 mod powercut;
 mod rust_source;
 mod sim;
@@ -55,6 +56,8 @@ enum Task {
     Database(powercut::DatabaseArgs),
     /// Measure our target: next to another one, idle, with protection information, over several connections
     Bench(bench::Args),
+    /// Compare the model of 802.11 with ns-3's; needs libns3-dev and g++, else nothing is compared
+    Ns3(ns3::Args),
     /// Rebuild the object of the BPF programs after a change of their source (clang, llvm, libbpf-dev)
     Bpf,
     /// Write the golden vectors of checksums in vectors/
@@ -86,6 +89,7 @@ fn run(task: Task) -> Result<bool> {
         Task::Kill(args) => powercut::kill(&root, &args),
         Task::Database(args) => powercut::database(&root, &args),
         Task::Bench(args) => bench::run(&root, &args),
+        Task::Ns3(args) => ns3::run(&root, &args),
         Task::Bpf => bpf::run(&root),
         Task::Vectors => vectors::run(&root),
     }

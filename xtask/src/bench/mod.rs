@@ -42,6 +42,7 @@ use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
 use self::place::{PLACEMENTS, Surroundings};
+pub use self::report::write as put_into_page;
 use self::report::{Placed, Table};
 use self::rows::{ROWS, Row};
 use self::servers::Server;

@@ -32,8 +32,8 @@ const IPERF_PORT: u16 = 5201;
 const EXPORTED: &str = "/export/volume";
 /// Number of tgt's control socket; the socket itself is in a folder of our own.
 const TGT_CONTROL: &str = "62";
-/// Fewest commands of a load that are counted: one more or less is 2 %.
-const COMMANDS_MIN: f64 = 50.0;
+/// Fewest commands of a load that are counted: one more or less is 5 %, of three rounds 3 %.
+const COMMANDS_MIN: f64 = 20.0;
 
 /// What serves.
 enum Server {
