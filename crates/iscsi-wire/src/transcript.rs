@@ -4,7 +4,7 @@
 //! that a session is easy to read. The names are those of the PDU structs' fields, long ones shortened
 //! (`edtl`, `len`).
 
-use crate::{Ahs, Bhs, Itt, Pdu, Ttt, parse_ahs};
+use crate::{Ahs, Bhs, CmdSn, Itt, Pdu, Ttt, parse_ahs};
 use std::fmt::{self, Display, Write};
 
 /// Prints a header and its AHS, for instance `ScsiCommand itt=7 cmd_sn=12 W edtl=8192 cdb=2a...`. A header
@@ -41,6 +41,11 @@ impl Line {
             write!(self.0, " {prefix}{sign}={count}")?;
         }
         Ok(())
+    }
+
+    fn window(&mut self, exp_cmd_sn: CmdSn, max_cmd_sn: CmdSn) -> fmt::Result {
+        self.field("exp_cmd_sn", exp_cmd_sn)?;
+        self.field("max_cmd_sn", max_cmd_sn)
     }
 
     fn hex(&mut self, name: &str, bytes: &[u8]) -> fmt::Result {
@@ -95,6 +100,12 @@ fn write_fields(line: &mut Line, pdu: &Pdu) -> fmt::Result {
             line.field("cmd_sn", p.cmd_sn)?;
             line.field("exp_stat_sn", p.exp_stat_sn)
         }
+        Pdu::NopIn(p) => {
+            line.itt(p.itt)?;
+            line.ttt(p.ttt)?;
+            line.field("stat_sn", p.stat_sn)?;
+            line.window(p.exp_cmd_sn, p.max_cmd_sn)
+        }
         Pdu::ScsiCommand(p) => {
             line.itt(p.itt)?;
             line.field("cmd_sn", p.cmd_sn)?;
@@ -138,19 +149,26 @@ fn write_fields(line: &mut Line, pdu: &Pdu) -> fmt::Result {
             line.field("cmd_sn", p.cmd_sn)?;
             line.field("exp_stat_sn", p.exp_stat_sn)
         }
-        Pdu::DataOut(p) => {
-            line.itt(p.itt)?;
-            line.ttt(p.ttt)?;
-            line.flag("F", p.final_bit)?;
-            line.field("data_sn", p.data_sn)?;
-            line.field("offset", p.buffer_offset)
-        }
         Pdu::LogoutRequest(p) => {
             line.itt(p.itt)?;
             line.field("reason", format_args!("{:?}", p.reason))?;
             line.field("cid", p.cid)?;
             line.field("cmd_sn", p.cmd_sn)?;
             line.field("exp_stat_sn", p.exp_stat_sn)
+        }
+        _ => write_transfer_fields(line, pdu),
+    }
+}
+
+/// Fields of the PDUs that move data.
+fn write_transfer_fields(line: &mut Line, pdu: &Pdu) -> fmt::Result {
+    match pdu {
+        Pdu::DataOut(p) => {
+            line.itt(p.itt)?;
+            line.ttt(p.ttt)?;
+            line.flag("F", p.final_bit)?;
+            line.field("data_sn", p.data_sn)?;
+            line.field("offset", p.buffer_offset)
         }
         Pdu::SnackRequest(p) => {
             line.itt(p.itt)?;
@@ -159,61 +177,6 @@ fn write_fields(line: &mut Line, pdu: &Pdu) -> fmt::Result {
             line.field("beg_run", p.beg_run)?;
             line.field("run_length", p.run_length)?;
             line.field("exp_stat_sn", p.exp_stat_sn)
-        }
-        _ => write_target_fields(line, pdu),
-    }
-}
-
-fn write_target_fields(line: &mut Line, pdu: &Pdu) -> fmt::Result {
-    let window = |line: &mut Line, exp, max| {
-        line.field("exp_cmd_sn", exp)?;
-        line.field("max_cmd_sn", max)
-    };
-    match pdu {
-        Pdu::NopIn(p) => {
-            line.itt(p.itt)?;
-            line.ttt(p.ttt)?;
-            line.field("stat_sn", p.stat_sn)?;
-            window(line, p.exp_cmd_sn, p.max_cmd_sn)
-        }
-        Pdu::ScsiResponse(p) => {
-            line.itt(p.itt)?;
-            line.field("stat_sn", p.stat_sn)?;
-            line.field("response", format_args!("{:#04x}", p.response))?;
-            line.field("status", format_args!("{:#04x}", p.status))?;
-            line.residual(p.overflow, p.underflow, "", p.residual_count)?;
-            line.residual(p.bidi_overflow, p.bidi_underflow, "bidi_", p.bidi_residual_count)?;
-            if p.snack_tag != 0 {
-                line.field("snack_tag", p.snack_tag)?;
-            }
-            line.field("exp_data_sn", p.exp_data_sn)?;
-            window(line, p.exp_cmd_sn, p.max_cmd_sn)
-        }
-        Pdu::TaskManagementResponse(p) => {
-            line.itt(p.itt)?;
-            line.field("stat_sn", p.stat_sn)?;
-            line.field("response", format_args!("{:?}", p.response))?;
-            if p.additional != [0; 3] {
-                line.hex("additional", &p.additional)?;
-            }
-            window(line, p.exp_cmd_sn, p.max_cmd_sn)
-        }
-        Pdu::LoginResponse(p) => {
-            line.itt(p.itt)?;
-            line.field("stat_sn", p.stat_sn)?;
-            line.field("status", format_args!("{:?}", p.status))?;
-            write_stages(line, p.transit, p.continue_bit, p.csg, p.nsg)?;
-            line.field("isid", p.isid)?;
-            line.field("tsih", p.tsih)?;
-            window(line, p.exp_cmd_sn, p.max_cmd_sn)
-        }
-        Pdu::TextResponse(p) => {
-            line.itt(p.itt)?;
-            line.ttt(p.ttt)?;
-            line.flag("F", p.final_bit)?;
-            line.flag("C", p.continue_bit)?;
-            line.field("stat_sn", p.stat_sn)?;
-            window(line, p.exp_cmd_sn, p.max_cmd_sn)
         }
         Pdu::DataIn(p) => {
             line.itt(p.itt)?;
@@ -227,15 +190,7 @@ fn write_target_fields(line: &mut Line, pdu: &Pdu) -> fmt::Result {
                 line.field("status", format_args!("{:#04x}", p.status))?;
                 line.residual(p.overflow, p.underflow, "", p.residual_count)?;
             }
-            window(line, p.exp_cmd_sn, p.max_cmd_sn)
-        }
-        Pdu::LogoutResponse(p) => {
-            line.itt(p.itt)?;
-            line.field("stat_sn", p.stat_sn)?;
-            line.field("response", format_args!("{:?}", p.response))?;
-            line.field("time2wait", p.time2wait)?;
-            line.field("time2retain", p.time2retain)?;
-            window(line, p.exp_cmd_sn, p.max_cmd_sn)
+            line.window(p.exp_cmd_sn, p.max_cmd_sn)
         }
         Pdu::R2t(p) => {
             line.itt(p.itt)?;
@@ -244,7 +199,60 @@ fn write_target_fields(line: &mut Line, pdu: &Pdu) -> fmt::Result {
             line.field("offset", p.buffer_offset)?;
             line.field("len", p.desired_data_transfer_length)?;
             line.field("stat_sn", p.stat_sn)?;
-            window(line, p.exp_cmd_sn, p.max_cmd_sn)
+            line.window(p.exp_cmd_sn, p.max_cmd_sn)
+        }
+        _ => write_target_fields(line, pdu),
+    }
+}
+
+fn write_target_fields(line: &mut Line, pdu: &Pdu) -> fmt::Result {
+    match pdu {
+        Pdu::ScsiResponse(p) => {
+            line.itt(p.itt)?;
+            line.field("stat_sn", p.stat_sn)?;
+            line.field("response", format_args!("{:#04x}", p.response))?;
+            line.field("status", format_args!("{:#04x}", p.status))?;
+            line.residual(p.overflow, p.underflow, "", p.residual_count)?;
+            line.residual(p.bidi_overflow, p.bidi_underflow, "bidi_", p.bidi_residual_count)?;
+            if p.snack_tag != 0 {
+                line.field("snack_tag", p.snack_tag)?;
+            }
+            line.field("exp_data_sn", p.exp_data_sn)?;
+            line.window(p.exp_cmd_sn, p.max_cmd_sn)
+        }
+        Pdu::TaskManagementResponse(p) => {
+            line.itt(p.itt)?;
+            line.field("stat_sn", p.stat_sn)?;
+            line.field("response", format_args!("{:?}", p.response))?;
+            if p.additional != [0; 3] {
+                line.hex("additional", &p.additional)?;
+            }
+            line.window(p.exp_cmd_sn, p.max_cmd_sn)
+        }
+        Pdu::LoginResponse(p) => {
+            line.itt(p.itt)?;
+            line.field("stat_sn", p.stat_sn)?;
+            line.field("status", format_args!("{:?}", p.status))?;
+            write_stages(line, p.transit, p.continue_bit, p.csg, p.nsg)?;
+            line.field("isid", p.isid)?;
+            line.field("tsih", p.tsih)?;
+            line.window(p.exp_cmd_sn, p.max_cmd_sn)
+        }
+        Pdu::TextResponse(p) => {
+            line.itt(p.itt)?;
+            line.ttt(p.ttt)?;
+            line.flag("F", p.final_bit)?;
+            line.flag("C", p.continue_bit)?;
+            line.field("stat_sn", p.stat_sn)?;
+            line.window(p.exp_cmd_sn, p.max_cmd_sn)
+        }
+        Pdu::LogoutResponse(p) => {
+            line.itt(p.itt)?;
+            line.field("stat_sn", p.stat_sn)?;
+            line.field("response", format_args!("{:?}", p.response))?;
+            line.field("time2wait", p.time2wait)?;
+            line.field("time2retain", p.time2retain)?;
+            line.window(p.exp_cmd_sn, p.max_cmd_sn)
         }
         Pdu::AsyncMessage(p) => {
             line.field("stat_sn", p.stat_sn)?;
@@ -252,15 +260,15 @@ fn write_target_fields(line: &mut Line, pdu: &Pdu) -> fmt::Result {
             line.field("lun", p.lun)?;
             line.field("vcode", p.vcode)?;
             line.field("parameters", format_args!("{},{},{}", p.parameter1, p.parameter2, p.parameter3))?;
-            window(line, p.exp_cmd_sn, p.max_cmd_sn)
+            line.window(p.exp_cmd_sn, p.max_cmd_sn)
         }
         Pdu::Reject(p) => {
             line.field("stat_sn", p.stat_sn)?;
             line.field("reason", format_args!("{:?}", p.reason))?;
             line.field("data_sn", p.data_sn)?;
-            window(line, p.exp_cmd_sn, p.max_cmd_sn)
+            line.window(p.exp_cmd_sn, p.max_cmd_sn)
         }
-        // The initiator's PDUs were printed by the caller.
+        // The callers have printed the others.
         _ => Ok(()),
     }
 }

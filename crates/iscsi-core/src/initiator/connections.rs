@@ -150,18 +150,20 @@ impl InitiatorSession {
     /// it carries data, because nothing shows which connection has their data.
     fn orphan_perhaps(&mut self, cid: Cid) {
         let mut moved: Vec<(Cid, Cid, u64)> = Vec::new();
-        for (_, task) in self.tasks.commands_mut().filter(|(_, task)| task.cmd_sn.is_some() && !task.orphan) {
-            let silent = !params::carries_data(task.home);
-            let from = task.cid;
-            let concerned = task.home == cid || silent && (from == cid || params::carries_data(cid));
+        for (_, task) in
+            self.tasks.commands_mut().filter(|(_, task)| task.cmd_sn.is_some() && !task.route.orphan)
+        {
+            let silent = !params::carries_data(task.route.home);
+            let from = task.route.cid;
+            let concerned = task.route.home == cid || silent && (from == cid || params::carries_data(cid));
             if concerned {
-                (task.orphan, task.aborting, task.cid) = (true, false, cid);
+                (task.route.orphan, task.aborting, task.route.cid) = (true, false, cid);
             } else if from == cid {
                 // It continues where its data is.
-                task.cid = task.home;
+                task.route.cid = task.route.home;
             }
             if concerned || from == cid {
-                moved.push((from, if concerned { cid } else { task.home }, task.weight()));
+                moved.push((from, if concerned { cid } else { task.route.home }, task.weight()));
             }
         }
         for (from, to, weight) in moved {

@@ -129,13 +129,13 @@ impl InitiatorSession {
 /// All PDUs of a task travel on its own connection; in asymmetric use, on any of those that carry data.
 //= rfc7143 4.2.5.1 MCS-02
 pub(super) fn check_allegiance(task: &mut Task, cid: Cid, asymmetric: bool) -> Result<(), CloseReason> {
-    if task.cid == cid || (asymmetric && params::carries_data(cid)) {
-        task.home = cid;
+    if task.route.cid == cid || (asymmetric && params::carries_data(cid)) {
+        task.route.home = cid;
         return Ok(());
     }
     Err(violation(
         "RFC 7143 4.2.5.1",
-        format!("a PDU on connection {} for a task of connection {}", cid.0, task.cid.0),
+        format!("a PDU on connection {} for a task of connection {}", cid.0, task.route.cid.0),
     ))
 }
 

@@ -64,7 +64,7 @@ impl InitiatorSession {
     pub(super) fn send_command(&mut self, itt: Itt, cmd_sn: CmdSn) {
         let asymmetric = self.is_asymmetric();
         let Some(task) = self.tasks.command(itt) else { return };
-        let cid = task.cid;
+        let cid = task.route.cid;
         let Some(connection) = self.connections.iter_mut().find(|connection| connection.cid == cid) else {
             return;
         };
@@ -150,7 +150,7 @@ impl InitiatorSession {
         task.sent = task.sent.max(offset + length);
         //= rfc7143 11.9.1 FAB-01
         if !task.terminated {
-            let own = task.cid;
+            let own = task.route.cid;
             let via = if self.params.asymmetric.has_halves() {
                 self.data_out_connection(own).unwrap_or(cid)
             } else {

@@ -35,7 +35,7 @@ impl InitiatorSession {
                 continue;
             }
             let own = self.tasks.commands().map(|(_, task)| task);
-            let own = own.filter(|task| task.cid == cid && task.cmd_sn.is_some() && !task.orphan);
+            let own = own.filter(|task| task.route.cid == cid && task.cmd_sn.is_some() && !task.route.orphan);
             let (count, bytes) = own.fold((0, 0), |(count, bytes), task| (count + 1, bytes + task.weight()));
             debug_assert_eq!(
                 (count, bytes),

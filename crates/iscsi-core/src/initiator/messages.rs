@@ -165,7 +165,7 @@ impl InitiatorSession {
         let window = &self.window;
         let here = |task: &Task| {
             let received = task.cmd_sn.is_some_and(|cmd_sn| window.is_acknowledged(cmd_sn));
-            task.cid == cid && task.command.lun == lun && received
+            task.route.cid == cid && task.command.lun == lun && received
         };
         let all = self.tasks.managements().map(|(_, management)| *management);
         let ours: SmallVec<[Management; 4]> = all.filter(|m| m.ends_tasks_of(lun)).collect();

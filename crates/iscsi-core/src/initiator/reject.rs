@@ -36,7 +36,7 @@ impl InitiatorSession {
                 if resend && task.resends < MAX_RESENDS {
                     task.resends += 1;
                     task.start_over();
-                    task.probe_at = probe_at;
+                    task.times.probe_at = probe_at;
                     self.missing.forget(itt);
                     self.expect_by(probe_at);
                     self.send_command(itt, cmd_sn);

@@ -374,8 +374,9 @@ impl InitiatorSession {
             self.commands.take_next();
             let probe_at = self.probe_time();
             let Some(task) = self.tasks.command(itt) else { continue };
-            (task.cmd_sn, task.cid, task.home, task.probe_at) = (Some(cmd_sn), cid, cid, probe_at);
-            task.sent_at = self.now;
+            task.cmd_sn = Some(cmd_sn);
+            task.route.follow(cid);
+            (task.times.probe_at, task.times.sent_at) = (probe_at, self.now);
             self.commands.begin(task);
             if let Some(connection) = self.connections.iter_mut().find(|connection| connection.cid == cid) {
                 connection.commands += 1;
@@ -392,8 +393,8 @@ impl InitiatorSession {
     /// Completes a command that was sent, with `ending`.
     pub(super) fn complete(&mut self, itt: Itt, ending: Ending) {
         let Some(task) = self.tasks.command(itt) else { return };
-        let (cid, orphan, weight) = (task.cid, task.orphan, task.weight());
-        let prompt = self.now.saturating_sub(task.sent_at) <= PROMPT;
+        let (cid, orphan, weight) = (task.route.cid, task.route.orphan, task.weight());
+        let prompt = self.now.saturating_sub(task.times.sent_at) <= PROMPT;
         let ending = match (task.verdict.take(), ending) {
             // A verdict that is fixed already stays, whatever status, timeout or abort follows.
             (Some(verdict), Ending::Status { .. } | Ending::TimedOut | Ending::Aborted) => *verdict,

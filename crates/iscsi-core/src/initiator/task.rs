@@ -22,12 +22,9 @@ struct Scattered {
     requested: Option<Extents>,
 }
 
-/// A command under way.
-#[derive(Debug)]
-pub(super) struct Task {
-    pub command: Command,
-    /// CmdSN, once it was sent.
-    pub cmd_sn: Option<CmdSn>,
+/// Where a command travels.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Route {
     /// The connection on which it was sent.
     pub cid: Cid,
     /// The connection of its data and status: `cid`; in asymmetric use, once a PDU has arrived, the connection that carried it.
@@ -36,6 +33,33 @@ pub(super) struct Task {
     pub orphan: bool,
     /// It continues on another connection, and no R2T has arrived there yet.
     pub reassigned: bool,
+}
+
+impl Route {
+    /// The command is sent on `cid`, or continues there.
+    pub fn follow(&mut self, cid: Cid) {
+        (self.cid, self.home, self.orphan) = (cid, cid, false);
+    }
+}
+
+/// What a command has to do with time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Times {
+    /// When it was sent.
+    pub sent_at: Time,
+    /// When it times out.
+    pub deadline: Option<Time>,
+    /// When to check for PDUs that may have been lost without a trace.
+    pub probe_at: Option<Time>,
+}
+
+/// A command under way.
+#[derive(Debug)]
+pub(super) struct Task {
+    pub command: Command,
+    /// CmdSN, once it was sent.
+    pub cmd_sn: Option<CmdSn>,
+    pub route: Route,
     /// DataSN or R2TSN of the next Data-In or R2T: they share the numbers.
     pub next_data_sn: u32,
     /// Bytes of Data-In that have arrived.
@@ -46,12 +70,7 @@ pub(super) struct Task {
     scattered: Option<Box<Scattered>>,
     /// MaxRecvDataSegmentLength to which the target cuts its data, bytes.
     pub segment_bytes: u32,
-    /// When it was sent.
-    pub sent_at: Time,
-    /// When it times out.
-    pub deadline: Option<Time>,
-    /// When to check for PDUs that may have been lost without a trace.
-    pub probe_at: Option<Time>,
+    pub times: Times,
     /// Its outcome if that is already fixed; used when the target reports its end.
     pub verdict: Option<Box<Ending>>,
     /// An ABORT TASK for it is under way or was tried.
@@ -69,18 +88,13 @@ impl Task {
         Self {
             command,
             cmd_sn: None,
-            cid: Cid(0),
-            home: Cid(0),
-            orphan: false,
-            reassigned: false,
+            route: Route::default(),
             next_data_sn: 0,
             received: 0,
             sent: 0,
             scattered: None,
             segment_bytes: 0,
-            sent_at: Time::ZERO,
-            deadline,
-            probe_at: None,
+            times: Times { deadline, ..Times::default() },
             verdict: None,
             aborting: false,
             terminated: false,
@@ -91,18 +105,18 @@ impl Task {
 
     /// Restarts its timeout.
     pub(super) fn time_begins(&mut self, now: Time) {
-        self.deadline = (!self.command.timeout.is_zero()).then(|| now + self.command.timeout);
+        self.times.deadline = (!self.command.timeout.is_zero()).then(|| now + self.command.timeout);
     }
 
     /// When something is due for it.
     pub(super) fn due(&self) -> Option<Time> {
-        earlier(self.deadline, self.probe_at)
+        earlier(self.times.deadline, self.times.probe_at)
     }
 
     /// Resets its transfer state: it is sent again from the beginning.
     pub(super) fn start_over(&mut self) {
         (self.next_data_sn, self.received, self.sent, self.holes) = (0, 0, 0, None);
-        (self.probe_at, self.scattered) = (None, None);
+        (self.times.probe_at, self.scattered) = (None, None);
     }
 
     /// The Data-In that has arrived, if it may arrive in any order.

@@ -39,7 +39,7 @@ impl InitiatorSession {
         }
         let aborts = function == TmfFunction::AbortTask;
         let found = self.tasks.commands().find(|(_, task)| task.command.user == of);
-        let found = found.map(|(itt, task)| (itt, task.command.lun, task.cmd_sn, task.orphan));
+        let found = found.map(|(itt, task)| (itt, task.command.lun, task.cmd_sn, task.route.orphan));
         let response = match found {
             Some((_, _, Some(_), true)) if self.managing.may_defer() => {
                 return self.managing.defer(Deferred { function, of, user });
@@ -116,15 +116,15 @@ impl InitiatorSession {
         let (mut unsent, mut probes, mut next) = (Vec::new(), Vec::new(), None);
         let mut overdue: Option<(Time, Itt, Lun, Option<CmdSn>)> = None;
         for (itt, task) in self.tasks.commands() {
-            if task.orphan {
+            if task.route.orphan {
                 // Its timeout restarts when it is settled.
                 continue;
             }
-            match task.probe_at {
+            match task.times.probe_at {
                 Some(at) if at <= now => probes.push(itt),
                 at => next = earlier(next, at),
             }
-            match task.deadline {
+            match task.times.deadline {
                 Some(at) if at > now => next = earlier(next, Some(at)),
                 Some(_) if task.cmd_sn.is_none() => unsent.push(itt),
                 Some(at) if !task.aborting => {
@@ -143,7 +143,7 @@ impl InitiatorSession {
         self.set_deadline(next);
         for itt in probes {
             if let Some(task) = self.tasks.command(itt) {
-                task.probe_at = None;
+                task.times.probe_at = None;
             }
             self.probe(itt);
         }
@@ -176,8 +176,8 @@ impl InitiatorSession {
         referenced: Option<(Itt, CmdSn)>,
         wanted: Wanted,
     ) {
-        let of_task = referenced.and_then(|(itt, _)| self.tasks.task(itt)).filter(|task| !task.orphan);
-        let cid = of_task.map(|task| task.cid).or_else(|| self.any_connection());
+        let of_task = referenced.and_then(|(itt, _)| self.tasks.task(itt)).filter(|task| !task.route.orphan);
+        let cid = of_task.map(|task| task.route.cid).or_else(|| self.any_connection());
         //= rfc7144 4.1 P2-02
         let known = !function.is_level_2() || self.params.protocol_level >= 2;
         let (referenced, ref_cmd_sn) = referenced.unwrap_or((Itt::RESERVED, CmdSn(0)));

@@ -6,7 +6,7 @@ use iscsi_wire::{Cid, DataIn, DataSn, Itt, Lun, ScsiResponse, StatSn, TaskManage
 use super::actions::Completion;
 use super::fence::{Answer, HeldBack};
 use super::read_plan::{ReadPlan, Residual};
-use super::recovery::retained::Outcome;
+use super::recovery::retained::{Outcome, Report};
 use super::sense::CHECK_CONDITION;
 use super::session::TargetSession;
 use super::task::{Ending, State, Task, TaskId};
@@ -95,20 +95,18 @@ impl TargetSession {
 
     #[inline]
     fn outcome(&self, task: &Task, completion: Completion) -> Outcome {
-        let read_length = match (task.read, task.bidi_read_length) {
-            (true, Some(length)) => length,
-            (true, None) => task.edtl,
-            (false, _) => 0,
-        };
-        let bidi = task.bidi_read_length.is_some();
+        let read_length = task.read_length();
+        let bidi = task.bidi_read_length().is_some();
         let mut data_in = completion.data_in;
         if data_in.bytes.len() > read_length as usize {
             data_in.bytes.truncate(read_length as usize);
         }
         // For a bidirectional command the transfer length is that of the write; the read has a residual of its own.
         //= rfc7143 11.4.6 RES-03
-        let residual =
-            Residual::of(if task.read || task.write { task.edtl } else { 0 }, completion.transfer_bytes);
+        let residual = Residual::of(
+            if task.read() || task.write() { task.edtl() } else { 0 },
+            completion.transfer_bytes,
+        );
         let bidi_residual =
             if bidi { Residual::of(read_length, data_in.bytes.len() as u64) } else { Residual::default() };
         let snack_tag = task.repair.as_ref().map_or(0, |repair| repair.snack_tag);
@@ -121,27 +119,10 @@ impl TargetSession {
             && COLLAPSIBLE.contains(&completion.status);
         let (max_burst, total) = (self.params.max_burst_length, data_in.bytes.len());
         let plan = ReadPlan::new(task.next_data_sn, u32::MAX, max_burst, total);
-        Outcome {
-            itt: task.itt,
-            cid: task.cid,
-            orphan: task.orphan,
-            immediate: task.immediate,
-            lun: task.lun,
-            status: completion.status,
-            status_qualifier: completion.status_qualifier,
-            sense: completion.sense,
-            residual,
-            bidi_residual,
-            data_in,
-            fenced: completion.fenced,
-            plan,
-            in_data,
-            snack_tag,
-            stat_sn: StatSn(0),
-            snacks: 0,
-            evicted: false,
-            serial: 0,
-        }
+        let Completion { status, status_qualifier, sense, fenced, .. } = completion;
+        let stat_sn = StatSn(0);
+        let report = Report { status, status_qualifier, sense, residual, bidi_residual, snack_tag, stat_sn };
+        Outcome::new(task, report, (data_in, plan, in_data), fenced)
     }
 
     /// Sends the unacknowledged data of a command, and its status.
@@ -165,7 +146,7 @@ impl TargetSession {
         if offset < total && outcome.in_data {
             // May be taken before the data is sent: no other status can come in between.
             let Some(stat_sn) = self.take_stat_sn(cid) else { return };
-            outcome.stat_sn = stat_sn;
+            outcome.report.stat_sn = stat_sn;
         }
         if !self.params.data_order().is_strict() && self.config.send_order.is_drawn() {
             return self.send_data_in_drawn(cid, outcome);
@@ -196,7 +177,7 @@ impl TargetSession {
         let outcome = self.retained.take(itt)?;
         let plan = &outcome.plan;
         let last_sn = plan.next_sn.wrapping_sub(1);
-        let tells = outcome.home() == Some(cid) && outcome.in_data && outcome.stat_sn == stat_sn;
+        let tells = outcome.home() == Some(cid) && outcome.in_data && outcome.report.stat_sn == stat_sn;
         let is_kept = outcome.data_in.bytes.len() == plan.total as usize;
         let offset = plan.offset_of(last_sn);
         let pdu = match tells && is_kept {
@@ -241,8 +222,11 @@ impl TargetSession {
         let status_bit = last && outcome.in_data;
         //= rfc7143 11.7.2 SNK-08
         let acknowledge = final_bit && !last && !plan.ttt.is_reserved();
-        let (status, residual) =
-            if status_bit { (outcome.status, outcome.residual) } else { (0, Residual::default()) };
+        let (status, residual) = if status_bit {
+            (outcome.report.status, outcome.report.residual)
+        } else {
+            (0, Residual::default())
+        };
         let n = self.numbers(cid, false)?;
         let pdu = DataIn {
             final_bit,
@@ -254,7 +238,7 @@ impl TargetSession {
             lun: if acknowledge { outcome.lun } else { Lun(0) },
             itt: outcome.itt,
             ttt: if acknowledge { plan.ttt } else { Ttt::RESERVED },
-            stat_sn: if status_bit { outcome.stat_sn } else { StatSn(0) },
+            stat_sn: if status_bit { outcome.report.stat_sn } else { StatSn(0) },
             exp_cmd_sn: n.exp_cmd_sn,
             max_cmd_sn: n.max_cmd_sn,
             data_sn: DataSn(data_sn),
@@ -267,7 +251,7 @@ impl TargetSession {
 
     fn send_response(&mut self, cid: Cid, outcome: &mut Outcome) {
         let Some(stat_sn) = self.take_stat_sn(cid) else { return };
-        outcome.stat_sn = stat_sn;
+        outcome.report.stat_sn = stat_sn;
         if let Some(pdu) = self.response_pdu(cid, outcome) {
             self.send_status_of(cid, pdu, outcome.itt);
         }
@@ -287,17 +271,17 @@ impl TargetSession {
     //= rfc7143 11.4.8 RSP-02
     fn response_pdu(&mut self, cid: Cid, outcome: &Outcome) -> Option<TxPdu> {
         let n = self.numbers(cid, false)?;
-        let (residual, bidi) = (outcome.residual, outcome.bidi_residual);
+        let (residual, bidi) = (outcome.report.residual, outcome.report.bidi_residual);
         let response = ScsiResponse {
             bidi_overflow: bidi.overflow,
             bidi_underflow: bidi.underflow,
             overflow: residual.overflow,
             underflow: residual.underflow,
             response: 0,
-            status: outcome.status,
+            status: outcome.report.status,
             itt: outcome.itt,
-            snack_tag: outcome.snack_tag,
-            stat_sn: outcome.stat_sn,
+            snack_tag: outcome.report.snack_tag,
+            stat_sn: outcome.report.stat_sn,
             exp_cmd_sn: n.exp_cmd_sn,
             max_cmd_sn: n.max_cmd_sn,
             exp_data_sn: DataSn(outcome.plan.next_sn),
@@ -306,7 +290,8 @@ impl TargetSession {
         };
         // Below protocol level 2 sense data goes with CHECK CONDITION only.
         let level_2 = self.params.protocol_level >= 2;
-        let sense = if level_2 || outcome.status == CHECK_CONDITION { &outcome.sense[..] } else { &[] };
+        let sense =
+            if level_2 || outcome.report.status == CHECK_CONDITION { &outcome.report.sense[..] } else { &[] };
         let mut data = Vec::new();
         if !sense.is_empty() {
             data.reserve(2 + sense.len());
@@ -316,7 +301,7 @@ impl TargetSession {
         let mut bhs = response.to_bhs();
         //= rfc7144 5 P2-06
         if level_2 {
-            ScsiResponse::set_status_qualifier(&mut bhs, outcome.status_qualifier);
+            ScsiResponse::set_status_qualifier(&mut bhs, outcome.report.status_qualifier);
         }
         Some(TxPdu::with_data(bhs, Bytes::from(data)))
     }

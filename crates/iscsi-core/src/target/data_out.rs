@@ -11,11 +11,10 @@ use smallvec::SmallVec;
 
 use super::aborts::Discarded;
 use super::actions::{Action, Command};
-use super::pieces::trim;
 use super::recovery::recovery_r2t::{self, Place};
 use super::sense::{BUSY, Condition, TASK_SET_FULL};
 use super::session::TargetSession;
-use super::task::{DataOutPieces, Ending, Sequence, State, Task, TaskId};
+use super::task::{Ending, Sequence, State, Task, TaskId};
 use crate::error::{Disposition, Fault};
 use crate::negotiation::Role;
 use crate::params::{self, DataOrder};
@@ -46,34 +45,9 @@ impl TargetSession {
             cdb.extend_from_slice(rest);
         }
 
-        let edtl = command.expected_data_transfer_length;
         let came_on = cid;
         let cid = self.home_for(came_on, command.cmd_sn);
-        let mut task = Task {
-            itt: command.itt,
-            cid,
-            came_on,
-            orphan: false,
-            lun: command.lun,
-            cmd_sn: command.cmd_sn,
-            immediate: command.immediate,
-            read: command.read,
-            write: command.write,
-            edtl,
-            bidi_read_length: bidi_read_length.filter(|_| bidi),
-            state: State::Held,
-            ending: None,
-            wanted: None,
-            data: DataOutPieces::new(),
-            received: 0,
-            sequences: Default::default(),
-            next_r2t_offset: 0,
-            next_data_sn: 0,
-            budget_bytes: 0,
-            early_bytes: 0,
-            progress: self.now,
-            repair: None,
-        };
+        let mut task = Task::new(command, bidi_read_length, cid, came_on, self.now);
         if command.write {
             self.take_immediate_data(&mut task, command, &rx.data);
             self.make_room_for_early_data(&mut task);
@@ -85,12 +59,7 @@ impl TargetSession {
             .connection(cid)
             .filter(|c| c.params.digests.data)
             .map(|c| c.params.max_send_data_segment_length);
-        let read_length = match (command.read, bidi_read_length) {
-            (true, Some(length)) if bidi => length,
-            (true, _) => edtl,
-            (false, _) => 0,
-        };
-        let write_length = if command.write { edtl } else { 0 };
+        let (read_length, write_length) = (task.read_length(), task.write_length());
         let task = self.tasks.insert(task);
         Ok(Command {
             task,
@@ -108,28 +77,27 @@ impl TargetSession {
 
     //= rfc7143 13.11 UNS-01 UNS-02 UNS-03
     fn take_immediate_data(&self, task: &mut Task, command: &ScsiCommand, data: &Bytes) {
-        let first_burst = self.params.effective_first_burst().min(task.edtl);
+        let first_burst = self.params.effective_first_burst().min(task.edtl());
         if !data.is_empty() {
             if !self.params.immediate_data {
                 task.condemn(Condition::UnexpectedUnsolicitedData);
             } else if data.len() > first_burst as usize {
                 task.condemn(Condition::IncorrectAmountOfData);
             } else {
-                task.received = data.len() as u32;
-                task.data.push(data.clone());
+                task.take_immediate(data);
             }
         }
-        task.next_r2t_offset = task.received;
+        task.next_r2t_offset = task.received();
         if !command.final_bit {
             if self.params.initial_r2t {
                 task.condemn(Condition::UnexpectedUnsolicitedData);
             }
-            task.next_r2t_offset = first_burst.max(task.received);
+            task.next_r2t_offset = first_burst.max(task.received());
             task.sequences.push_back(Sequence {
                 ttt: Ttt::RESERVED,
                 r2t_sn: 0,
-                start: task.received,
-                next_offset: task.received,
+                start: task.received(),
+                next_offset: task.received(),
                 end: task.next_r2t_offset,
                 data_sn: DataSn(0),
             });
@@ -144,9 +112,9 @@ impl TargetSession {
         if task.ending.is_some() {
             return;
         }
-        let unasked = task.sequences.front().map_or(task.received, |unsolicited| unsolicited.end);
+        let unasked = task.sequences.front().map_or(task.received(), |unsolicited| unsolicited.end);
         if self.writes.take_early(unasked) {
-            task.early_bytes = unasked;
+            task.share.early = unasked;
         } else {
             let status = if self.outstanding() > 0 { TASK_SET_FULL } else { BUSY };
             task.drop_data();
@@ -174,9 +142,8 @@ impl TargetSession {
             return;
         }
         entry.state = State::Collecting;
-        let have = if entry.write { entry.edtl } else { 0 };
-        entry.wanted = Some(u32::try_from(bytes).unwrap_or(u32::MAX).min(have));
-        self.writes.return_early(std::mem::take(&mut entry.early_bytes));
+        entry.wanted = Some(u32::try_from(bytes).unwrap_or(u32::MAX).min(entry.write_length()));
+        self.writes.return_early(std::mem::take(&mut entry.share.early));
         self.collect(task);
     }
 
@@ -203,10 +170,9 @@ impl TargetSession {
         if task.state != State::Collecting || task.ending.is_some() {
             return;
         }
-        if task.received >= wanted && !task.expects_data() {
+        if task.received() >= wanted && !task.expects_data() {
             task.state = State::Executing;
-            let mut data = std::mem::take(&mut task.data);
-            trim(&mut data, wanted as usize);
+            let data = task.take_data(wanted);
             // Ahead of all queued actions: commands reach the medium in the order in which their turn came.
             self.act_first(Action::DataOut { task: id, data });
         } else if task.next_r2t_offset < wanted || task.has_holes() || task.has_drawn_bursts() {
@@ -224,12 +190,12 @@ impl TargetSession {
         if task.state != State::Collecting || task.ending.is_some() || unsolicited_due || task.orphan {
             return;
         }
-        if task.budget_bytes == 0 {
+        if task.share.budget == 0 {
             let need = task.unsolicited_rest(wanted);
             if !self.writes.solicit(id, need, self.config.solicited_bytes_max) {
                 return;
             }
-            task.budget_bytes = need;
+            task.share.budget = need;
         }
         self.draw_bursts(id, wanted);
         let (max_burst, max_outstanding) =
@@ -242,7 +208,7 @@ impl TargetSession {
                 return;
             }
             let Some((offset, length, recovers)) = next_to_solicit(task, wanted, max_burst) else { return };
-            let (cid, lun, itt) = (task.cid, task.lun, task.itt);
+            let (cid, lun, itt) = (task.cid, task.lun(), task.itt());
             let r2t_sn = task.next_data_sn;
             task.next_data_sn += 1;
             task.progress = now;
@@ -341,7 +307,7 @@ impl TargetSession {
         let Some(task) = self.tasks.get_mut(id) else { return };
         if !matches!(task.state, State::Held | State::Released) {
             task.state = State::Released;
-            let lun = task.lun;
+            let lun = task.lun();
             self.tasks.abandon(id, lun);
             self.act(Action::Abandon { task: id });
         }
@@ -372,7 +338,7 @@ fn take_data(task: &mut Task, rx: &RxPdu, data: &DataOut, recovers: bool, order:
         return Verdict::Taken;
     }
     let mut owed =
-        task.sequences.iter().position(|s| s.ttt == data.ttt && (unsolicited || data.lun == task.lun));
+        task.sequences.iter().position(|s| s.ttt == data.ttt && (unsolicited || data.lun == task.lun()));
     if recovers && let Some(position) = owed {
         recovery_r2t::skip_to(task, position);
         owed = Some(0);

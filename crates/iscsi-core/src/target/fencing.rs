@@ -30,7 +30,7 @@ impl TargetSession {
     pub(super) fn needs_fence(&self, outcome: &Outcome) -> bool {
         self.connections.len() > 1
             && self.is_fencing()
-            && (outcome.fenced || tells_unit_attention(&outcome.sense))
+            && (outcome.fenced || tells_unit_attention(&outcome.report.sense))
     }
 
     /// Sets up a fence for `response`, after the one in effect.

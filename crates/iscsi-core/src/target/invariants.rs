@@ -26,7 +26,7 @@ impl TargetSession {
     fn check_write_data(&self) {
         for (id, task) in self.tasks.iter() {
             if let (State::Collecting, Some(wanted)) = (task.state, task.wanted) {
-                debug_assert!(wanted <= task.edtl, "nobody asks for more than {id:?} has");
+                debug_assert!(wanted <= task.edtl(), "nobody asks for more than {id:?} has");
             }
         }
     }

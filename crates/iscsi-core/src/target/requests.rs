@@ -6,7 +6,7 @@ use iscsi_wire::{Cid, CmdSn, Itt, Pdu, RejectReason, ScsiCommand, TaskManagement
 
 use super::command_window::Arrival;
 use super::session::{Queued, TargetSession};
-use super::task::TaskId;
+use super::task::{Share, TaskId};
 use crate::Time;
 use crate::error::Fault;
 use crate::limits::{MAX_HELD_REQUEST_BYTES, MAX_IMMEDIATE_TASKS};
@@ -191,13 +191,13 @@ impl TargetSession {
     /// Removes a task from the table, and frees its place in the window and its budget.
     pub(super) fn remove_task(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get(id) else { return };
-        let budget_bytes = task.budget_bytes;
-        self.writes.return_early(task.early_bytes);
+        let Share { budget, early } = task.share;
+        self.writes.return_early(early);
         self.tasks.remove(id);
-        if budget_bytes == 0 {
+        if budget == 0 {
             self.writes.withdraw(&[id]);
         }
-        self.release_budget(budget_bytes);
+        self.release_budget(budget);
     }
 
     pub(super) fn itt_in_use(&self, itt: Itt) -> bool {

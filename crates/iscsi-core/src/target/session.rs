@@ -223,7 +223,7 @@ impl TargetSession {
 
     /// The logical unit that a command is for.
     pub fn lun_of(&self, task: TaskId) -> Option<Lun> {
-        self.tasks.get(task).map(|task| task.lun)
+        self.tasks.get(task).map(|task| task.lun())
     }
 
     /// The connection on which a command is answered; `None` while it has none.

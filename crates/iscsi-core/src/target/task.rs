@@ -16,10 +16,10 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use iscsi_wire::{Cid, CmdSn, DataSn, Itt, Lun, Ttt};
+use iscsi_wire::{Cid, CmdSn, DataSn, Itt, Lun, ScsiCommand, Ttt};
 
 pub use super::pieces::DataOutPieces;
-use super::pieces::keep;
+use super::pieces::{keep, trim};
 use super::scattered::Scattered;
 use super::sense::{CHECK_CONDITION, Condition};
 use crate::extents::Refused;
@@ -92,43 +92,54 @@ pub(super) enum State {
     Released,
 }
 
+/// A SCSI command as its PDU describes it: it never changes.
+#[derive(Clone, Copy, Debug)]
+struct Request {
+    itt: Itt,
+    lun: Lun,
+    cmd_sn: CmdSn,
+    immediate: bool,
+    read: bool,
+    write: bool,
+    edtl: u32,
+    bidi_read_length: Option<u32>,
+}
+
+/// Memory for write data that a task holds, bytes; see `write_flow`.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Share {
+    /// Of the session's solicitation budget.
+    pub budget: u32,
+    /// Unsolicited data received or still allowed; 0 once the device server has requested the command's data.
+    pub early: u32,
+}
+
 #[derive(Debug)]
 pub(super) struct Task {
-    pub itt: Itt,
+    request: Request,
     /// The connection to which it is, or was, allegiant.
     pub cid: Cid,
     /// The connection on which the command arrived. It differs from `cid` in asymmetric use only.
     pub came_on: Cid,
     /// Its connection is lost and it has not been reassigned.
     pub orphan: bool,
-    pub lun: Lun,
-    pub cmd_sn: CmdSn,
-    pub immediate: bool,
-    pub read: bool,
-    pub write: bool,
-    /// Expected Data Transfer Length of the write, or of the read where there is no write, bytes.
-    pub edtl: u32,
-    /// Expected read length of a bidirectional command, bytes.
-    pub bidi_read_length: Option<u32>,
     pub state: State,
     /// The outcome, if it is known before the initiator has sent all the data it owes: the status must not overtake that data
     /// (RFC 7143 11.4.2).
     pub ending: Option<Ending>,
     /// Bytes that the device server wants, at most `edtl`; set by `need_data_out`.
     pub wanted: Option<u32>,
-    pub data: DataOutPieces,
-    /// Bytes in `data`.
-    pub received: u32,
+    /// Write data without gaps.
+    data: DataOutPieces,
+    /// Bytes of write data without gaps that have arrived.
+    received: u32,
     /// Data that the initiator owes at this moment, oldest sequence first.
     pub sequences: VecDeque<Sequence>,
     /// Offset of the next byte to request by R2T.
     pub next_r2t_offset: u32,
     /// R2TSN of the next R2T, shared with Data-In.
     pub next_data_sn: u32,
-    /// Share of the session's solicitation budget that this task holds, bytes.
-    pub budget_bytes: u32,
-    /// Unsolicited data received or still allowed, bytes; 0 once the device server has requested the command's data.
-    pub early_bytes: u32,
+    pub share: Share,
     /// When data last arrived for it or was last requested; maintained above ErrorRecoveryLevel 0.
     pub progress: crate::Time,
     /// What is not in order in its transfers, if anything ever was.
@@ -136,6 +147,127 @@ pub(super) struct Task {
 }
 
 impl Task {
+    /// The task of a command that arrived on the connection `came_on` and is allegiant to `cid`.
+    #[inline]
+    pub fn new(
+        command: &ScsiCommand,
+        bidi_read_length: Option<u32>,
+        cid: Cid,
+        came_on: Cid,
+        now: crate::Time,
+    ) -> Self {
+        let ScsiCommand { itt, lun, cmd_sn, immediate, read, write, .. } = *command;
+        let edtl = command.expected_data_transfer_length;
+        let bidi_read_length = bidi_read_length.filter(|_| read && write);
+        Self {
+            request: Request { itt, lun, cmd_sn, immediate, read, write, edtl, bidi_read_length },
+            cid,
+            came_on,
+            orphan: false,
+            state: State::Held,
+            ending: None,
+            wanted: None,
+            data: DataOutPieces::new(),
+            received: 0,
+            sequences: VecDeque::new(),
+            next_r2t_offset: 0,
+            next_data_sn: 0,
+            share: Share::default(),
+            progress: now,
+            repair: None,
+        }
+    }
+
+    pub fn itt(&self) -> Itt {
+        self.request.itt
+    }
+
+    pub fn lun(&self) -> Lun {
+        self.request.lun
+    }
+
+    pub fn cmd_sn(&self) -> CmdSn {
+        self.request.cmd_sn
+    }
+
+    pub fn immediate(&self) -> bool {
+        self.request.immediate
+    }
+
+    pub fn read(&self) -> bool {
+        self.request.read
+    }
+
+    pub fn write(&self) -> bool {
+        self.request.write
+    }
+
+    /// Expected Data Transfer Length of the write, or of the read where there is no write, bytes.
+    pub fn edtl(&self) -> u32 {
+        self.request.edtl
+    }
+
+    /// Expected read length of a bidirectional command, bytes.
+    pub fn bidi_read_length(&self) -> Option<u32> {
+        self.request.bidi_read_length
+    }
+
+    /// Most bytes of data that the initiator takes.
+    pub fn read_length(&self) -> u32 {
+        match (self.request.read, self.request.bidi_read_length) {
+            (true, Some(length)) => length,
+            (true, None) => self.request.edtl,
+            (false, _) => 0,
+        }
+    }
+
+    /// Bytes of data that the initiator has.
+    pub fn write_length(&self) -> u32 {
+        if self.request.write { self.request.edtl } else { 0 }
+    }
+
+    /// Bytes of write data without gaps that have arrived.
+    pub fn received(&self) -> u32 {
+        self.received
+    }
+
+    /// Takes the data that came in the PDU of the command.
+    pub fn take_immediate(&mut self, data: &Bytes) {
+        debug_assert!(self.received == 0 && self.data.is_empty(), "immediate data comes first");
+        self.received = data.len() as u32;
+        self.data.push(data.clone());
+    }
+
+    /// Takes the write data out, to hand it over: at most `bytes`.
+    pub fn take_data(&mut self, bytes: u32) -> DataOutPieces {
+        let mut data = std::mem::take(&mut self.data);
+        trim(&mut data, bytes as usize);
+        data
+    }
+
+    /// Puts data in its place that may lie behind a hole: behind the data without gaps, or aside until the hole is filled.
+    pub fn place_behind_hole(&mut self, offset: u32, data: &Bytes) {
+        let end_of = |run: &(u32, DataOutPieces)| run.0 + run.1.iter().map(Bytes::len).sum::<usize>() as u32;
+        if offset != self.received {
+            let early = &mut self.repair().early;
+            return match early.iter_mut().find(|run| end_of(run) == offset) {
+                Some((_, pieces)) => keep(pieces, data),
+                None => {
+                    let mut pieces = DataOutPieces::new();
+                    keep(&mut pieces, data);
+                    early.push((offset, pieces));
+                }
+            };
+        }
+        self.append(data);
+        let Some(repair) = &mut self.repair else { return };
+        while let Some(position) = repair.early.iter().position(|run| run.0 == self.received) {
+            let run = repair.early.swap_remove(position);
+            self.received = end_of(&run);
+            self.data.extend(run.1);
+        }
+    }
+
     /// The connection on which PDUs may be sent for it.
     pub fn home(&self) -> Option<Cid> {
         (!self.orphan).then_some(self.cid)

@@ -100,7 +100,7 @@ impl TargetSession {
         let task = self.tasks.tagged(referenced);
         let response = if referenced == request.itt || self.is_management(referenced) {
             TmfResponse::FunctionRejected
-        } else if task.is_some_and(|task| self.may_name(cid, task) && task.lun == request.lun) {
+        } else if task.is_some_and(|task| self.may_name(cid, task) && task.lun() == request.lun) {
             TmfResponse::FunctionSucceeded
         } else {
             TmfResponse::FunctionComplete
@@ -110,7 +110,7 @@ impl TargetSession {
 
     /// Whether commands of this session are in the task set of a logical unit.
     pub fn has_tasks(&self, lun: Lun) -> bool {
-        self.tasks.iter().any(|(_, task)| task.lun.to_index() == lun.to_index())
+        self.tasks.iter().any(|(_, task)| task.lun().to_index() == lun.to_index())
     }
 
     /// Ends the session as if the nexus were lost: no connection can be recovered, and Time2Retain does not apply. The loss also
@@ -222,8 +222,8 @@ impl TargetSession {
         let doomed: SmallVec<[TaskId; 16]> = self
             .tasks
             .iter()
-            .filter(|(_, task)| scope.lun.is_none_or(|lun| lun.to_index() == task.lun.to_index()))
-            .filter(|(_, task)| before.is_none_or(|limit| task.cmd_sn.lt(limit) || task.immediate))
+            .filter(|(_, task)| scope.lun.is_none_or(|lun| lun.to_index() == task.lun().to_index()))
+            .filter(|(_, task)| before.is_none_or(|limit| task.cmd_sn().lt(limit) || task.immediate()))
             .map(|(id, _)| id)
             .collect();
         let told = self.announce_abort(&scope, &doomed);
@@ -255,7 +255,7 @@ impl TargetSession {
         let issuer = scope.request.and_then(|id| self.aborts.request(id)).map(|request| request.cid);
         for id in doomed {
             let Some(task) = self.tasks.get(*id) else { continue };
-            let (lun, Some(cid)) = (task.lun, task.home()) else { continue };
+            let (lun, Some(cid)) = (task.lun(), task.home()) else { continue };
             if issuer == Some(cid) || told.iter().any(|(c, l, _)| *c == cid && *l == lun) {
                 continue;
             }
@@ -307,7 +307,7 @@ impl TargetSession {
     /// Removes a task for good; adds to `wait` what must still be waited for.
     pub(super) fn abort(&mut self, id: TaskId, wait: &mut AbortWait) {
         let Some(task) = self.tasks.get_mut(id) else { return };
-        let (cid, itt, lun, state) = (task.cid, task.itt, task.lun, task.state);
+        let (cid, itt, lun, state) = (task.cid, task.itt(), task.lun(), task.state);
         let sequences = std::mem::take(&mut task.sequences);
         self.remove_task(id);
         if !sequences.is_empty() {
@@ -359,7 +359,7 @@ impl TargetSession {
     pub(super) fn abort_connection_tasks(&mut self, cid: Cid) {
         let free = self.params.asymmetric.is_used();
         let dies = |task: &Task| task.home() == Some(cid) || free && task.came_on == cid && !task.orphan;
-        let doomed = self.tasks.iter().filter(|(_, task)| dies(task)).map(|(id, task)| (id, task.lun));
+        let doomed = self.tasks.iter().filter(|(_, task)| dies(task)).map(|(id, task)| (id, task.lun()));
         let (doomed, luns): (SmallVec<[TaskId; 16]>, SmallVec<[Lun; 16]>) = doomed.unzip();
         luns.into_iter().for_each(|lun| self.note_cleared(lun));
         self.abort_each(doomed, &mut AbortWait::nobody());

@@ -28,7 +28,7 @@ pub(super) struct Tasks {
 impl Tasks {
     /// Enters a task, whose tag no other task has.
     pub fn insert(&mut self, task: Task) -> TaskId {
-        let (itt, immediate) = (task.itt, task.immediate);
+        let (itt, immediate) = (task.itt(), task.immediate());
         let id = self.table.insert(task);
         let other = self.by_itt.insert(itt, id);
         debug_assert_eq!(other, None, "the tag {itt} is in use");
@@ -39,8 +39,8 @@ impl Tasks {
     /// Drops a task from the table. Whether it is leaving does not change.
     pub fn remove(&mut self, id: TaskId) {
         let Some(task) = self.table.get(id) else { return };
-        self.by_itt.remove(&task.itt);
-        *if task.immediate { &mut self.immediate } else { &mut self.live } -= 1;
+        self.by_itt.remove(&task.itt());
+        *if task.immediate() { &mut self.immediate } else { &mut self.live } -= 1;
         self.table.remove(id);
     }
 
@@ -117,8 +117,8 @@ impl Tasks {
     pub fn check(&self, queue_depth: u32) {
         let (mut immediate, mut live) = (0, 0);
         for (id, task) in self.iter() {
-            *if task.immediate { &mut immediate } else { &mut live } += 1;
-            debug_assert_eq!(self.find(task.itt), Some(id), "the tag {} leads to its task", task.itt);
+            *if task.immediate() { &mut immediate } else { &mut live } += 1;
+            debug_assert_eq!(self.find(task.itt()), Some(id), "the tag {} leads to its task", task.itt());
         }
         debug_assert_eq!((immediate, live), (self.immediate, self.live), "commands outstanding");
         debug_assert_eq!(self.by_itt.len(), immediate + live, "one tag for each task");

@@ -134,12 +134,12 @@ impl WriteFlow {
     pub fn check(&self, tasks: &Tasks) {
         let (mut solicited, mut early) = (0, 0);
         for (_, task) in tasks.iter() {
-            solicited += u64::from(task.budget_bytes);
-            early += u64::from(task.early_bytes);
+            solicited += u64::from(task.share.budget);
+            early += u64::from(task.share.early);
         }
         debug_assert_eq!(solicited, self.solicited_bytes, "what R2Ts may still bring");
         debug_assert_eq!(early, self.early_bytes, "what came or may come unsolicited");
-        let queued = |id| tasks.get(id).is_some_and(|task| task.budget_bytes == 0);
+        let queued = |id| tasks.get(id).is_some_and(|task| task.share.budget == 0);
         debug_assert!(self.queue.iter().all(|id| queued(*id)), "a task in the queue has no budget");
     }
 }

@@ -126,7 +126,8 @@ impl InitiatorSession {
         // A failed connection is left out: no requests are sent on it, so its due time would never pass.
         let serving = self.connections.iter().filter(|connection| connection.state.serves());
         let statuses = serving.filter_map(|connection| connection.asking.due()).min();
-        let holed = self.missing.iter().filter_map(|itt| self.tasks.task(itt)).filter(|task| !task.orphan);
+        let holed =
+            self.missing.iter().filter_map(|itt| self.tasks.task(itt)).filter(|task| !task.route.orphan);
         let data = holed.filter_map(|task| task.holes.as_ref()?.asking.due());
         earlier(earlier(statuses, data.min()), earlier(self.retry_due(), self.settle_due()))
     }
@@ -159,7 +160,7 @@ impl InitiatorSession {
         if self.window.retries() >= MAX_RESENDS {
             return;
         }
-        let missing = self.tasks.commands().find(|(_, task)| task.cmd_sn == Some(hole) && !task.orphan);
+        let missing = self.tasks.commands().find(|(_, task)| task.cmd_sn == Some(hole) && !task.route.orphan);
         let Some((itt, _)) = missing else { return };
         self.window.count_retry();
         self.counters.commands_retried += 1;

@@ -37,7 +37,7 @@ impl InitiatorSession {
         let mut tasks: Vec<(u32, Itt)> = self
             .tasks
             .commands()
-            .filter(|(_, task)| task.orphan && task.cid == cid)
+            .filter(|(_, task)| task.route.orphan && task.route.cid == cid)
             .filter_map(|(itt, task)| Some((task.cmd_sn?.0.wrapping_sub(first), itt)))
             .filter(|(_, itt)| !self.settling.contains(*itt))
             .collect();
@@ -49,9 +49,10 @@ impl InitiatorSession {
 
     /// Makes orphans of the commands sent on the connection `cid`.
     pub(in super::super) fn orphan_commands(&mut self, cid: Cid) {
-        let sent = self.tasks.commands_mut().filter(|(_, task)| task.cid == cid && task.cmd_sn.is_some());
+        let sent =
+            self.tasks.commands_mut().filter(|(_, task)| task.route.cid == cid && task.cmd_sn.is_some());
         for (_, task) in sent {
-            (task.orphan, task.aborting) = (true, false);
+            (task.route.orphan, task.aborting) = (true, false);
         }
     }
 
@@ -84,7 +85,7 @@ impl InitiatorSession {
                 return;
             }
             self.settling.take(next.itt);
-            let Some(task) = self.tasks.task(next.itt).filter(|task| task.orphan) else { continue };
+            let Some(task) = self.tasks.task(next.itt).filter(|task| task.route.orphan) else { continue };
             let Some(cmd_sn) = task.cmd_sn else { continue };
             // ExpDataSN has a meaning for reads only.
             let exp_data_sn = if task.command.read_length > 0 { task.next_data_sn } else { 0 };
@@ -137,7 +138,7 @@ impl InitiatorSession {
         let now = self.now;
         let stays = self.is_asymmetric() && !self.has_failures();
         let being_ended = self.is_being_ended(itt);
-        let Some(task) = self.tasks.command(itt).filter(|task| task.orphan) else { return };
+        let Some(task) = self.tasks.command(itt).filter(|task| task.route.orphan) else { return };
         match (management.function, response) {
             (TmfFunction::TaskReassign, Some(TmfResponse::FunctionComplete)) => {
                 self.reassigned(itt, management.cid)
@@ -187,7 +188,7 @@ impl InitiatorSession {
         let Some(task) = self.tasks.command(itt) else { return };
         // Data that ExpDataSN did not acknowledge is sent again.
         task.holes = None;
-        task.reassigned = true;
+        task.route.reassigned = true;
         self.missing.forget(itt);
         self.expect_by(renewed);
     }
@@ -209,10 +210,11 @@ impl InitiatorSession {
         let (now, probe_at) = (self.now, self.probe_time());
         let max_recv = self.connection(cid).map_or(0, |connection| connection.max_recv);
         let task = self.tasks.command(itt)?;
-        (task.cid, task.home, task.orphan, task.aborting, task.resends) = (cid, cid, false, false, 0);
+        task.route.follow(cid);
+        (task.aborting, task.resends) = (false, 0);
         task.segment_bytes = max_recv;
         task.time_begins(now);
-        task.probe_at = probe_at;
+        task.times.probe_at = probe_at;
         let (deadline, weight) = (task.due(), task.weight());
         if let Some(connection) = self.connection(cid) {
             connection.commands += 1;
@@ -239,7 +241,7 @@ impl InitiatorSession {
         self.counters.commands_begun_anew += 1;
         task.start_over();
         task.cmd_sn = None;
-        (task.orphan, task.aborting, task.resends, task.reassigned) = (false, false, 0, false);
+        (task.route.orphan, task.aborting, task.resends, task.route.reassigned) = (false, false, 0, false);
         task.time_begins(now);
         let due = task.due();
         if let Ok(itt) = self.tasks.insert(Held::Command(task)) {

@@ -18,7 +18,7 @@ impl InitiatorSession {
     pub(super) fn ask_anew(&mut self, itt: Itt) {
         let tag = self.missing.next_tag();
         let Some(task) = self.tasks.command(itt) else { return };
-        let (cid, lun) = (task.home, task.command.lun);
+        let (cid, lun) = (task.route.home, task.command.lun);
         let holes = task.holes.get_or_insert_default();
         let held = holes.anew.and_then(|anew| anew.held);
         holes.anew = Some(Anew { tag, damaged: false, held });
@@ -70,7 +70,7 @@ impl InitiatorSession {
     ) -> Result<bool, CloseReason> {
         let now = self.now;
         let Some(task) = self.tasks.command(itt) else { return Ok(false) };
-        let cid = task.home;
+        let cid = task.route.home;
         let wanted = task.command.read_length.saturating_sub(outcome.missing());
         let complete = task.received >= wanted || !outcome.is_good();
         let Some(holes) = &mut task.holes else { return Ok(false) };

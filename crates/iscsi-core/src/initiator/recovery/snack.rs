@@ -71,9 +71,9 @@ impl InitiatorSession {
         let soon = self.now + self.config.snack_delay;
         let Some(task) = self.tasks.command(pdu.itt) else { return Ok(true) };
         let (n, next) = (pdu.r2t_sn.0, task.next_data_sn);
-        if task.reassigned {
+        if task.route.reassigned {
             // On the new connection the target chooses where the numbers continue.
-            (task.reassigned, task.next_data_sn) = (false, n);
+            (task.route.reassigned, task.next_data_sn) = (false, n);
             return Ok(false);
         }
         if n <= next {
@@ -165,7 +165,7 @@ impl InitiatorSession {
         outcome: Outcome,
     ) -> Result<(), CloseReason> {
         let Some(task) = self.tasks.command(itt) else { return Ok(()) };
-        let cid = task.home;
+        let cid = task.route.home;
         self.take_stat_sn(cid, stat_sn)?;
         self.end_with(itt, outcome);
         Ok(())
@@ -206,9 +206,9 @@ impl InitiatorSession {
         let mut given_up = Vec::new();
         let mut anew = Vec::new();
         for itt in self.missing.iter() {
-            let Some(task) = self.tasks.command(itt).filter(|task| !task.orphan) else { continue };
+            let Some(task) = self.tasks.command(itt).filter(|task| !task.route.orphan) else { continue };
             let (next, cid, lun, segment_bytes) =
-                (task.next_data_sn, task.home, task.command.lun, task.segment_bytes);
+                (task.next_data_sn, task.route.home, task.command.lun, task.segment_bytes);
             let Some(holes) = &mut task.holes else { continue };
             match holes.asking.fire(now, next, holes.known, again_after) {
                 None => {}
@@ -268,10 +268,10 @@ impl InitiatorSession {
         // PDUs known to be missing are requested already. In asymmetric use the connection to send this on is unknown until a PDU
         // has arrived.
         let asymmetric = self.is_asymmetric();
-        let has_home = |task: &Task| !asymmetric || params::carries_data(task.home);
+        let has_home = |task: &Task| !asymmetric || params::carries_data(task.route.home);
         let quiet = |task: &&mut Task| task.holes.is_none() && task.verdict.is_none() && has_home(task);
         let Some(task) = self.tasks.command(itt).filter(quiet) else { return };
-        let (cid, lun, next) = (task.home, task.command.lun, task.next_data_sn);
+        let (cid, lun, next) = (task.route.home, task.command.lun, task.next_data_sn);
         self.send_snack(cid, data_snack(lun, itt, next, 0));
     }
 
@@ -280,7 +280,7 @@ impl InitiatorSession {
         self.missing.forget(itt);
         let Some(task) = self.tasks.command(itt) else { return };
         task.verdict = Some(Box::new(Ending::DataDigest));
-        let (cid, cmd_sn, lun) = (task.home, task.cmd_sn, task.command.lun);
+        let (cid, cmd_sn, lun) = (task.route.home, task.cmd_sn, task.command.lun);
         let held = task.holes.take();
         let Some(holes) = held else { return };
         let in_data = holes.waiting.into_values().find_map(|waiting| match waiting {

@@ -9,7 +9,7 @@ use super::super::fence::Answer;
 use super::super::sense::{CHECK_CONDITION, Condition};
 use super::super::session::{Queued, TargetSession};
 use super::super::task::{Task, TaskId};
-use super::retained::Outcome;
+use super::retained::{Outcome, Report};
 use crate::limits::MAX_REMEMBERED_REQUESTS;
 use crate::params;
 
@@ -68,10 +68,10 @@ impl TargetSession {
         let mut nobody = AbortWait::nobody();
         for id in concerned {
             let Some(task) = self.tasks.get_mut(id) else { continue };
-            let bytes = std::mem::take(&mut task.budget_bytes);
+            let bytes = std::mem::take(&mut task.share.budget);
             //= rfc7143 7.14 ERL-09
-            if task.immediate {
-                let lun = task.lun;
+            if task.immediate() {
+                let lun = task.lun();
                 self.note_cleared(lun);
                 self.abort(id, &mut nobody);
             } else {
@@ -123,7 +123,7 @@ impl TargetSession {
     //= rfc7143 11.14.5 LGO-04
     pub(in super::super) fn kill_orphans(&mut self, cid: Cid) {
         let of_it = |task: &Task| task.orphan && task.cid == cid;
-        let doomed = self.tasks.iter().filter(|(_, task)| of_it(task)).map(|(id, task)| (id, task.lun));
+        let doomed = self.tasks.iter().filter(|(_, task)| of_it(task)).map(|(id, task)| (id, task.lun()));
         let (doomed, mut luns): (SmallVec<[TaskId; 16]>, SmallVec<[Lun; 16]>) = doomed.unzip();
         // Including those whose response waits for a fence.
         self.fences.retain_commands(|outcome| {
@@ -211,11 +211,11 @@ impl TargetSession {
         let Some(mut outcome) = self.retained.take(itt) else { return };
         let Some(connection) = self.connection(cid) else { return };
         let max_pdu = connection.params.max_send_data_segment_length;
-        (outcome.cid, outcome.orphan, outcome.snack_tag) = (cid, false, 0);
-        if outcome.evicted {
-            outcome.status = CHECK_CONDITION;
-            outcome.sense = Condition::SnackRejected.sense();
-            (outcome.residual, outcome.bidi_residual) = Default::default();
+        (outcome.cid, outcome.orphan, outcome.report.snack_tag) = (cid, false, 0);
+        if outcome.is_evicted() {
+            let Report { status_qualifier, stat_sn, .. } = outcome.report;
+            let (status, sense) = (CHECK_CONDITION, Condition::SnackRejected.sense());
+            outcome.report = Report { status, sense, status_qualifier, stat_sn, ..Report::default() };
             // No data is left to send.
             outcome.plan.acked_offset = outcome.plan.total;
         } else {

@@ -7,14 +7,12 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use iscsi_wire::DataOut;
 use smallvec::SmallVec;
 
-use super::super::pieces::keep;
 use super::super::sense::Condition;
 use super::super::session::TargetSession;
-use super::super::task::{DataOutPieces, Sequence, Task, TaskId};
+use super::super::task::{Sequence, Task, TaskId};
 use crate::Time;
 use crate::limits::MAX_RECOVERIES_PER_TASK;
 use crate::pdu_reader::RxPdu;
@@ -60,7 +58,7 @@ pub(in super::super) fn take(task: &mut Task, rx: &RxPdu, data: &DataOut) {
         add_hole(task, expected, missing_until);
     }
     if rx.data_digest_ok && !rx.data.is_empty() {
-        place_data(task, data.buffer_offset, &rx.data);
+        task.place_behind_hole(data.buffer_offset, &rx.data);
     }
 }
 
@@ -71,33 +69,6 @@ pub(in super::super) fn add_hole(task: &mut Task, from: u32, to: u32) {
     repair.holes.push((from, to));
     if repair.recoveries > MAX_RECOVERIES_PER_TASK {
         task.condemn(Condition::ProtocolServiceCrcError);
-    }
-}
-
-/// Puts data in its place: behind the data without gaps, or aside until the gap before it is closed.
-pub(in super::super) fn place_data(task: &mut Task, offset: u32, data: &Bytes) {
-    let len = data.len() as u32;
-    if offset != task.received {
-        let early = &mut task.repair().early;
-        let reaches = |run: &&mut (u32, DataOutPieces)| {
-            run.0 + run.1.iter().map(Bytes::len).sum::<usize>() as u32 == offset
-        };
-        return match early.iter_mut().find(reaches) {
-            Some((_, pieces)) => keep(pieces, data),
-            None => {
-                let mut pieces = DataOutPieces::new();
-                keep(&mut pieces, data);
-                early.push((offset, pieces));
-            }
-        };
-    }
-    task.received += len;
-    keep(&mut task.data, data);
-    let Some(repair) = &mut task.repair else { return };
-    while let Some(position) = repair.early.iter().position(|run| run.0 == task.received) {
-        let (_, pieces) = repair.early.swap_remove(position);
-        task.received += pieces.iter().map(Bytes::len).sum::<usize>() as u32;
-        task.data.extend(pieces);
     }
 }
 

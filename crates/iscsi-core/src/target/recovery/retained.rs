@@ -15,7 +15,10 @@ use rustc_hash::FxHashMap;
 
 use super::super::actions::Payload;
 use super::super::read_plan::{ReadPlan, Residual};
-use crate::limits::{MAX_RETAINED_COMMANDS, MAX_RETAINED_STATUS_BYTES, MAX_RETAINED_STATUSES};
+use super::super::task::Task;
+use crate::limits::{
+    MAX_RETAINED_COMMANDS, MAX_RETAINED_STATUS_BYTES, MAX_RETAINED_STATUSES, MAX_SNACKS_PER_TASK,
+};
 use crate::pdu_writer::TxPdu;
 
 /// A response that was sent and took a StatSN.
@@ -85,6 +88,20 @@ impl SentStatuses {
     }
 }
 
+/// What the initiator is told of how a command ended.
+#[derive(Clone, Debug, Default)]
+pub(in super::super) struct Report {
+    pub status: u8,
+    pub status_qualifier: u16,
+    pub sense: Bytes,
+    pub residual: Residual,
+    pub bidi_residual: Residual,
+    /// SNACK Tag of the last R-Data SNACK; 0: none.
+    pub snack_tag: u32,
+    /// StatSN of the status, once it was sent.
+    pub stat_sn: StatSn,
+}
+
 /// How a command ended, with all that is needed to report it again.
 #[derive(Debug)]
 pub(in super::super) struct Outcome {
@@ -94,30 +111,63 @@ pub(in super::super) struct Outcome {
     pub orphan: bool,
     pub immediate: bool,
     pub lun: Lun,
-    pub status: u8,
-    pub status_qualifier: u16,
-    pub sense: Bytes,
-    pub residual: Residual,
-    pub bidi_residual: Residual,
+    pub report: Report,
     pub data_in: Payload,
     /// Its status keeps its order among the responses of all connections.
     pub fenced: bool,
     pub plan: ReadPlan,
     /// Whether the last Data-In PDU carries the status.
     pub in_data: bool,
-    /// SNACK Tag of the last R-Data SNACK; 0: none.
-    pub snack_tag: u32,
-    /// StatSN of its status.
-    pub stat_sn: StatSn,
+    kept: Kept,
+}
+
+/// What became of an outcome since it was first reported.
+#[derive(Clone, Copy, Debug, Default)]
+struct Kept {
     /// SNACKs so far.
-    pub snacks: u8,
+    snacks: u8,
     /// The data had to be dropped.
-    pub evicted: bool,
+    evicted: bool,
     /// Age: the lowest is the oldest.
-    pub serial: u64,
+    serial: u64,
 }
 
 impl Outcome {
+    /// The outcome of `task`: what is reported, its data, how that is cut and whether the last PDU carries the status, and whether
+    /// the status keeps its order.
+    pub fn new(
+        task: &Task,
+        report: Report,
+        (data_in, plan, in_data): (Payload, ReadPlan, bool),
+        fenced: bool,
+    ) -> Self {
+        Self {
+            itt: task.itt(),
+            cid: task.cid,
+            orphan: task.orphan,
+            immediate: task.immediate(),
+            lun: task.lun(),
+            report,
+            data_in,
+            fenced,
+            plan,
+            in_data,
+            kept: Kept::default(),
+        }
+    }
+
+    /// Whether its data had to be dropped.
+    pub fn is_evicted(&self) -> bool {
+        self.kept.evicted
+    }
+
+    /// Counts a SNACK for it; false when there were too many.
+    pub fn may_answer_snack(&mut self) -> bool {
+        let may = self.kept.snacks < MAX_SNACKS_PER_TASK;
+        self.kept.snacks += u8::from(may);
+        may
+    }
+
     /// The connection on which PDUs may be sent for it.
     pub fn home(&self) -> Option<Cid> {
         (!self.orphan).then_some(self.cid)
@@ -176,10 +226,10 @@ impl Retained {
     }
 
     pub fn keep(&mut self, mut outcome: Outcome, bytes_max: u64) {
-        outcome.serial = self.next_serial;
+        outcome.kept.serial = self.next_serial;
         self.next_serial += 1;
         if self.by_itt.len() >= MAX_RETAINED_COMMANDS
-            && let Some(oldest) = self.iter().min_by_key(|o| (!o.orphan, o.serial)).map(|o| o.itt)
+            && let Some(oldest) = self.iter().min_by_key(|o| (!o.orphan, o.kept.serial)).map(|o| o.itt)
         {
             self.take(oldest);
         }
@@ -191,9 +241,9 @@ impl Retained {
     pub fn forget_beyond(&mut self, bytes_max: u64) {
         while self.bytes > bytes_max {
             let holders = self.by_itt.values_mut().filter(|o| o.kept_bytes() > 0);
-            let Some(oldest) = holders.min_by_key(|o| o.serial) else { return };
+            let Some(oldest) = holders.min_by_key(|o| o.kept.serial) else { return };
             self.bytes -= oldest.kept_bytes();
-            (oldest.data_in, oldest.evicted) = (Payload::default(), true);
+            (oldest.data_in, oldest.kept.evicted) = (Payload::default(), true);
         }
     }
 

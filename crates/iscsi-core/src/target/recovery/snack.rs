@@ -196,8 +196,8 @@ impl TargetSession {
             .iter()
             .filter(|s| !s.ttt.is_reserved() && (from..to).contains(&s.r2t_sn))
             .map(|s| R2t {
-                lun: task.lun,
-                itt: task.itt,
+                lun: task.lun(),
+                itt: task.itt(),
                 ttt: s.ttt,
                 stat_sn: StatSn(0),
                 exp_cmd_sn: Default::default(),
@@ -230,10 +230,9 @@ impl TargetSession {
         if outcome.home() != Some(cid) {
             return Err(Refused::protocol(next));
         }
-        if outcome.evicted || outcome.snacks >= MAX_SNACKS_PER_TASK {
+        if outcome.is_evicted() || !outcome.may_answer_snack() {
             return Err(Refused::policy(next));
         }
-        outcome.snacks += 1;
         if request.snack_type == SnackType::RData {
             let Some(connection) = self.connection(cid) else { return Ok(()) };
             let max_pdu = connection.params.max_send_data_segment_length;
@@ -242,7 +241,7 @@ impl TargetSession {
                 return Err(Refused::policy(next));
             }
             outcome.plan.restart(max_pdu);
-            outcome.snack_tag = request.ttt.0;
+            outcome.report.snack_tag = request.ttt.0;
             outcome.in_data = false;
             self.send_data_in(cid, outcome);
             self.resend_response(cid, outcome);
