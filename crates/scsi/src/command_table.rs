@@ -3,10 +3,11 @@
 //! OPERATION CODES all read only this table.
 
 use crate::access_state::Reach;
-use crate::erase::{self, EraseKind};
+use crate::erase;
 use crate::execution::{Execution, Request};
 use crate::logical_unit::LogicalUnit;
 use crate::persistent_reservation as pr;
+use crate::readiness::EraseKind;
 use crate::{
     atomic, capacity, identifying, inquiry, lba_status, log_sense, misc, mode_select, mode_sense, orwrite,
     prefetch, pseudo_error, read_write, report_luns, report_opcodes, reservation, sync_cache,

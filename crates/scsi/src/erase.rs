@@ -23,37 +23,8 @@ use crate::medium::{FormatMark, MediumOp};
 use crate::nexus::NexusId;
 use crate::outcome::Status;
 use crate::protection::ProtectionType;
-use crate::sense::{Asc, SenseData, SenseKey, SenseSpecific};
-use crate::state::{Operation, State};
-
-/// The kind of command that erases.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum EraseKind {
-    Format,
-    Sanitize,
-}
-
-impl EraseKind {
-    /// Sense while the operation runs.
-    //= sbc3 4.16 SNS-04 FMT-01
-    pub(crate) fn in_progress(self, progress: u16) -> SenseData {
-        let asc = match self {
-            Self::Format => Asc::FORMAT_IN_PROGRESS,
-            Self::Sanitize => Asc::SANITIZE_IN_PROGRESS,
-        };
-        SenseData { specific: SenseSpecific::Progress(progress), ..SenseData::new(SenseKey::NotReady, asc) }
-    }
-
-    /// Sense after the operation ended early.
-    //= sbc3 5.3.1 FMT-02 SAN-01
-    pub(crate) fn failed(self) -> SenseData {
-        let asc = match self {
-            Self::Format => Asc::MEDIUM_FORMAT_CORRUPTED,
-            Self::Sanitize => Asc::SANITIZE_COMMAND_FAILED,
-        };
-        SenseData::new(SenseKey::MediumError, asc)
-    }
-}
+use crate::readiness::{EraseKind, Operation};
+use crate::sense::SenseData;
 
 /// The progress of an erasure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,7 +71,7 @@ impl Way {
     //= sbc3 5.21 SAN-01
     fn sanitize(request: &Request<'_>) -> Result<Self, SenseData> {
         let may_exit = request.cdb.bit(1, AUSE_BIT);
-        if may_exit && request.lu.with_state(|state| state.restricted()) {
+        if may_exit && request.lu.with_state(|state| state.readiness.is_restricted()) {
             return Err(SenseData::cdb_field(1, Some(AUSE_BIT)));
         }
         Ok(Self { immediate: request.cdb.bit(1, IMMED_BIT), may_exit, ..Self::default() })
@@ -226,14 +197,7 @@ pub(crate) fn sanitize_exit_failure_mode(request: &Request<'_>) -> Execution {
     if request.cdb.u16(7) != 0 {
         return Execution::check(SenseData::cdb_field(7, None));
     }
-    let left = request.lu.with_state(|state| {
-        let leaves = !state.restricted();
-        if leaves && state.erase_failed == Some(EraseKind::Sanitize) {
-            state.erase_failed = None;
-        }
-        leaves
-    });
-    match left {
+    match request.lu.with_state(|state| state.readiness.leave_failed_sanitize()) {
         true => Execution::good(),
         false => Execution::check(SenseData::cdb_field(1, Some(4))),
     }
@@ -250,13 +214,12 @@ fn start(
     let alive = Arc::new(());
     let busy = lu.with_state(|state| {
         // Another operation may have started while the parameter list of this one was being transferred.
-        if let Some(sense) = state.operation_in_progress() {
+        if let Some(sense) = state.readiness.operation_in_progress() {
             return Some(sense);
         }
         let may_exit = way.may_exit;
-        state.operation =
-            Some(Operation { kind, alive: Arc::downgrade(&alive), progress: 0, pattern, may_exit });
-        state.erase_failed = None;
+        let alive = Arc::downgrade(&alive);
+        state.readiness.begin(Operation { kind, alive, progress: 0, pattern, may_exit });
         None
     });
     if let Some(sense) = busy {
@@ -311,7 +274,7 @@ impl Erasure {
                     plan(After::Formatted { by: self.by, protection: kind }),
                 ),
                 None => {
-                    lu.with_state(|state| state.operation = None);
+                    lu.with_state(|state| state.readiness.end());
                     Execution::good()
                 }
             };
@@ -319,13 +282,7 @@ impl Erasure {
         self.next_lba = lba + blocks;
         let done = u128::from(lba) << 16;
         let progress = u16::try_from(done / u128::from(self.blocks)).unwrap_or(u16::MAX);
-        let mut pattern = lu.with_state(|state| match &mut state.operation {
-            Some(operation) => {
-                operation.progress = progress;
-                operation.pattern.clone()
-            }
-            None => Bytes::new(),
-        });
+        let mut pattern = lu.with_state(|state| state.readiness.advance(progress));
         let op = if self.passes == 0 {
             MediumOp::WriteSame { lba, blocks, unmap: !self.overwrite, zero: true, durable: true }
         } else {
@@ -347,7 +304,7 @@ impl Erasure {
 
     /// The medium failed.
     pub(crate) fn fail(self, lu: &LogicalUnit) -> Execution {
-        lu.with_state(State::ended_early);
+        lu.with_state(|state| state.readiness.ended_early());
         Execution::check(self.kind.failed())
     }
 }
@@ -358,13 +315,13 @@ fn plan(after: After) -> MediumPlan {
 
 /// The medium has stored its new format.
 pub(crate) fn formatted(lu: &LogicalUnit, by: NexusId, protection: ProtectionType) -> Execution {
-    lu.with_state(|state| state.operation = None);
+    lu.with_state(|state| state.readiness.end());
     lu.formatted(by, protection);
     Execution::good()
 }
 
 /// The medium could not store its new format.
 pub(crate) fn format_failed(lu: &LogicalUnit) -> Execution {
-    lu.with_state(State::ended_early);
+    lu.with_state(|state| state.readiness.ended_early());
     Execution::check(EraseKind::Format.failed())
 }

@@ -94,7 +94,7 @@ fn set_list(request: &Request<'_>, list: &[u8]) -> Execution {
         }
     }
     let change = request.lu.with_state(|state| {
-        if state.replaced {
+        if state.is_replaced() {
             return None;
         }
         if let Some((value, _)) = state.identifying.of(kind) {

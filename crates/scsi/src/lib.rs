@@ -49,6 +49,7 @@ mod prefetch;
 mod protection;
 mod pseudo_error;
 mod read_write;
+mod readiness;
 mod report_luns;
 mod report_opcodes;
 mod reservation;

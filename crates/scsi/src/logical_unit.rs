@@ -15,7 +15,6 @@ use crate::access_state::AccessState;
 use crate::cdb::{Cdb, MAX_CDB_BYTES};
 use crate::command_table::{self, Access, Attention, Command, Lookup, MediumUse, VARIABLE_LENGTH};
 use crate::config::{LuConfig, Paths};
-use crate::erase::EraseKind;
 use crate::execution::{Execution, Request, Step};
 use crate::identifying::IdentifyingInformation;
 use crate::mode_pages::ModePages;
@@ -24,6 +23,7 @@ use crate::orwrite::Generations;
 use crate::outcome::{Outcome, Status};
 use crate::persistent_reservation::{PersistentReservations, PrState, allowed};
 use crate::protection::{PiModes, ProtectionType};
+use crate::readiness::Readiness;
 use crate::sense::{Asc, SenseData, SenseKey};
 use crate::state::{GATE_ACCESS, GATE_NOT_READY, GATE_RESERVED, GATE_UNIT_ATTENTION, State};
 use crate::third_party::Neighbours;
@@ -102,15 +102,15 @@ impl LogicalUnit {
             watched: AtomicBool::new(false),
             now_ms: AtomicU64::new(0),
             neighbours: RwLock::new(None),
-            state: Mutex::new(State::new(ModePages::new(&config))),
+            //= sbc3 5.3.1 FMT-02
+            state: Mutex::new(State::new(
+                ModePages::new(&config),
+                Readiness::new(config.missing, config.format_interrupted),
+            )),
             config,
         };
-        let interrupted = lu.config.format_interrupted;
-        //= sbc3 5.3.1 FMT-02
-        lu.with_state(|state| {
-            state.erase_failed = interrupted.then_some(EraseKind::Format);
-            state.missing = lu.config.missing;
-        });
+        // What is read without the lock follows the state.
+        lu.with_state(|_| {});
         lu
     }
 
@@ -335,15 +335,15 @@ impl LogicalUnit {
     //= spc4 5.12.1 PR-13
     pub fn inherit(&self, old: &LogicalUnit) {
         let (before, unfinished) = old.with_state(|state| {
-            state.replaced = true;
-            let unfinished = state.operation.as_ref().map(|operation| operation.kind).or(state.erase_failed);
+            state.replace();
+            let unfinished = state.readiness.unfinished();
             let kept = (state.persistent.clone(), state.identifying.clone(), state.pseudo_errors.clone());
             ((kept, state.reserved_by), unfinished)
         });
         self.with_state(|state| {
             ((state.persistent, state.identifying, state.pseudo_errors), state.reserved_by) = before;
             state.kept_is_stored();
-            state.erase_failed = state.erase_failed.or(unfinished);
+            state.readiness.inherit(unfinished);
         });
     }
 
@@ -452,7 +452,7 @@ impl LogicalUnit {
         }
         if command.medium != MediumUse::None
             && gate & GATE_NOT_READY != 0
-            && let Some((sense, cure)) = self.with_state(|state| state.not_ready())
+            && let Some((sense, cure)) = self.with_state(|state| state.readiness.obstacle())
             && (cure.is_none() || !matches!(command.medium, MediumUse::Erase(kind) if Some(kind) == cure))
         {
             return Execution::check(sense);
@@ -514,7 +514,7 @@ impl LogicalUnit {
         if !self.reservations_admit(nexus, access) {
             return Err(SenseData::new(SenseKey::CopyAborted, Asc::THIRD_PARTY_DEVICE_FAILURE));
         }
-        if let Some((sense, _)) = self.with_state(|state| state.not_ready()) {
+        if let Some((sense, _)) = self.with_state(|state| state.readiness.obstacle()) {
             return Err(sense);
         }
         self.check_write_protection(access == Access::Write)

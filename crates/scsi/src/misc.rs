@@ -15,7 +15,10 @@ pub(crate) fn test_unit_ready(_request: &Request<'_>) -> Execution {
 pub(crate) fn request_sense(request: &Request<'_>) -> Execution {
     let sense = request.lu.with_state(|state| match state.nexuses.take(request.nexus.id) {
         Some(asc) => SenseData::new(SenseKey::UnitAttention, asc),
-        None => state.not_ready().map_or(SenseData::new(SenseKey::NoSense, Asc::NONE), |(sense, _)| sense),
+        None => state
+            .readiness
+            .obstacle()
+            .map_or(SenseData::new(SenseKey::NoSense, Asc::NONE), |(sense, _)| sense),
     });
     let descriptor = request.cdb.bit(1, 0);
     Execution::done(Outcome::data_in(sense.to_bytes(descriptor), u64::from(request.cdb.u8(4))))
@@ -25,7 +28,7 @@ pub(crate) fn request_sense(request: &Request<'_>) -> Execution {
 //= sbc3 5.22 SNS-04
 pub(crate) fn start_stop_unit(request: &Request<'_>) -> Execution {
     let cdb = request.cdb;
-    if let Some(sense) = request.lu.with_state(|state| state.operation_in_progress()) {
+    if let Some(sense) = request.lu.with_state(|state| state.readiness.operation_in_progress()) {
         return Execution::check(sense);
     }
     let (condition, no_flush, load_eject, start) =
@@ -33,7 +36,7 @@ pub(crate) fn start_stop_unit(request: &Request<'_>) -> Execution {
     match condition {
         0 if load_eject => Execution::check(SenseData::cdb_field(4, Some(1))),
         0 if start => {
-            request.lu.with_state(|state| state.stopped = false);
+            request.lu.with_state(|state| state.readiness.start());
             Execution::good()
         }
         0 if no_flush || request.lu.write_protected() => stop(request.lu),
@@ -42,7 +45,7 @@ pub(crate) fn start_stop_unit(request: &Request<'_>) -> Execution {
             MediumPlan { transfer_bytes: 0, good: Status::Good, after: After::Stop },
         ),
         1 => {
-            request.lu.with_state(|state| state.stopped = false);
+            request.lu.with_state(|state| state.readiness.start());
             Execution::good()
         }
         _ => Execution::check(SenseData::cdb_field(4, Some(7))),
@@ -51,7 +54,7 @@ pub(crate) fn start_stop_unit(request: &Request<'_>) -> Execution {
 
 /// The last step of START STOP UNIT with START 0.
 pub(crate) fn stop(lu: &crate::LogicalUnit) -> Execution {
-    lu.with_state(|state| state.stopped = true);
+    lu.with_state(|state| state.readiness.stop());
     Execution::good()
 }
 

@@ -12,7 +12,7 @@ fn conflict() -> Execution {
 pub(crate) fn reserve(request: &Request<'_>) -> Execution {
     let nexus = request.nexus.id;
     request.lu.with_state(|state| {
-        if state.replaced {
+        if state.is_replaced() {
             return Execution::done(Outcome::status(Status::Busy));
         }
         // If there are registrations, RESERVE succeeds without effect for a registered nexus and conflicts for
@@ -37,7 +37,7 @@ pub(crate) fn reserve(request: &Request<'_>) -> Execution {
 pub(crate) fn release(request: &Request<'_>) -> Execution {
     let nexus = request.nexus.id;
     request.lu.with_state(|state| {
-        if state.replaced {
+        if state.is_replaced() {
             return Execution::done(Outcome::status(Status::Busy));
         }
         if !state.persistent.registrations.is_empty() && state.persistent.key_of(nexus).is_none() {

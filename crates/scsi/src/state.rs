@@ -1,13 +1,9 @@
 //! The mutable state of a logical unit, kept behind one lock that is held only for short sections.
 
 use std::collections::HashSet;
-use std::sync::Weak;
-
-use bytes::Bytes;
 
 use crate::access_state::AccessStates;
 use crate::attached::AttachedNexuses;
-use crate::erase::EraseKind;
 use crate::identifying::IdentifyingInformation;
 use crate::kept::Stored;
 use crate::mode_pages::ModePages;
@@ -15,7 +11,8 @@ use crate::nexus::{Nexus, NexusId};
 use crate::orwrite::Generations;
 use crate::persistent_reservation::PersistentReservations;
 use crate::pseudo_error::PseudoErrors;
-use crate::sense::{Asc, SenseData, SenseKey};
+use crate::readiness::Readiness;
+use crate::sense::Asc;
 use crate::third_party::{Records, RodTokens};
 use crate::timestamp::Timestamp;
 use crate::unit_attention::UaScope;
@@ -41,59 +38,33 @@ pub(crate) struct State {
     pub(crate) nexuses: AttachedNexuses,
     lost: HashSet<NexusId>,
     pub(crate) mode: ModePages,
-    pub(crate) stopped: bool,
-    /// There is no medium.
-    pub(crate) missing: bool,
-    /// FORMAT UNIT or SANITIZE in progress.
-    pub(crate) operation: Option<Operation>,
-    /// FORMAT UNIT or SANITIZE ended early.
-    pub(crate) erase_failed: Option<EraseKind>,
-    /// The SANITIZE that failed allowed unrestricted exit (AUSE).
-    pub(crate) may_exit: bool,
+    pub(crate) readiness: Readiness,
     /// Holder of an SPC-2 reservation.
     pub(crate) reserved_by: Option<NexusId>,
     pub(crate) persistent: PersistentReservations,
     /// The part of the kept state that is stored.
     pub(crate) stored: Stored,
     /// Another unit has taken over the kept state of this one.
-    pub(crate) replaced: bool,
+    replaced: bool,
     pub(crate) access: AccessStates,
     /// Third-party copies that this unit manages.
     pub(crate) copies: Records,
     pub(crate) tokens: RodTokens,
     /// The value to which a host has set the clock.
-    pub(crate) timestamp: Option<Timestamp>,
+    timestamp: Option<Timestamp>,
     pub(crate) identifying: IdentifyingInformation,
     pub(crate) generations: Generations,
     /// Blocks that WRITE LONG has marked.
     pub(crate) pseudo_errors: PseudoErrors,
 }
 
-/// An operation during which the unit is not ready.
-#[derive(Debug)]
-pub(crate) struct Operation {
-    pub(crate) kind: EraseKind,
-    /// Dead when the command's execution was dropped before it completed.
-    pub(crate) alive: Weak<()>,
-    /// 65536ths.
-    pub(crate) progress: u16,
-    /// One block of the pattern that SANITIZE writes; empty for zeros.
-    pub(crate) pattern: Bytes,
-    /// AUSE of SANITIZE.
-    pub(crate) may_exit: bool,
-}
-
 impl State {
-    pub(crate) fn new(mode: ModePages) -> Self {
+    pub(crate) fn new(mode: ModePages, readiness: Readiness) -> Self {
         Self {
             nexuses: AttachedNexuses::default(),
             lost: HashSet::new(),
             mode,
-            stopped: false,
-            missing: false,
-            operation: None,
-            erase_failed: None,
-            may_exit: false,
+            readiness,
             reserved_by: None,
             persistent: PersistentReservations::default(),
             stored: Stored::default(),
@@ -152,43 +123,28 @@ impl State {
     pub(crate) fn reset(&mut self, defaults: ModePages) {
         // A host that turned the write cache off sends no flushes, and another host may request the reset.
         self.mode = if self.mode.write_cache() { defaults } else { defaults.without_write_cache() };
-        self.stopped = false;
+        self.readiness.start();
         self.reserved_by = None;
     }
 
-    /// Why the medium cannot be accessed, and the kind of erasure that must be repeated to cure it.
-    pub(crate) fn not_ready(&mut self) -> Option<(SenseData, Option<EraseKind>)> {
-        if self.missing {
-            return Some((SenseData::new(SenseKey::NotReady, Asc::MANUAL_INTERVENTION_REQUIRED), None));
-        }
-        if let Some(operation) = &self.operation {
-            if operation.alive.strong_count() > 0 {
-                return Some((operation.kind.in_progress(operation.progress), None));
-            }
-            self.ended_early();
-        }
-        if self.stopped {
-            return Some((SenseData::new(SenseKey::NotReady, Asc::INITIALIZING_COMMAND_REQUIRED), None));
-        }
-        self.erase_failed.map(|kind| (kind.failed(), Some(kind)))
+    /// Another unit takes over the kept state of this one.
+    pub(crate) fn replace(&mut self) {
+        self.replaced = true;
     }
 
-    /// A SANITIZE that did not allow unrestricted exit has failed.
-    pub(crate) fn restricted(&self) -> bool {
-        self.erase_failed == Some(EraseKind::Sanitize) && !self.may_exit
+    /// Whether another unit has taken over the kept state of this one.
+    pub(crate) fn is_replaced(&self) -> bool {
+        self.replaced
     }
 
-    /// The operation on the whole medium failed or was abandoned.
-    pub(crate) fn ended_early(&mut self) {
-        if let Some(operation) = self.operation.take() {
-            self.erase_failed = Some(operation.kind);
-            self.may_exit = operation.may_exit;
-        }
+    /// The value to which a host has set the clock.
+    pub(crate) fn timestamp(&self) -> Option<Timestamp> {
+        self.timestamp
     }
 
-    /// The sense if an operation prevents even START STOP UNIT.
-    pub(crate) fn operation_in_progress(&mut self) -> Option<SenseData> {
-        self.not_ready().filter(|_| self.operation.is_some()).map(|(sense, _)| sense)
+    /// A host sets the clock.
+    pub(crate) fn set_timestamp(&mut self, timestamp: Timestamp) {
+        self.timestamp = Some(timestamp);
     }
 
     pub(crate) fn gate(&self) -> u32 {
@@ -202,7 +158,7 @@ impl State {
         if self.access.restrict() {
             gate |= GATE_ACCESS;
         }
-        if self.missing || self.stopped || self.operation.is_some() || self.erase_failed.is_some() {
+        if !self.readiness.is_ready() {
             gate |= GATE_NOT_READY;
         }
         gate

@@ -26,7 +26,7 @@ pub(crate) struct Timestamp {
 //= spc4 6.38 CDB-05
 pub(crate) fn report(request: &Request<'_>) -> Execution {
     let now = request.lu.now();
-    let set = request.lu.with_state(|state| state.timestamp);
+    let set = request.lu.with_state(|state| state.timestamp());
     let (origin, base, since) = match set {
         Some(Timestamp { value, at }) => (SET_BY_HOST, value, now.saturating_sub(at)),
         None => (FROM_ZERO, 0, now),
@@ -56,7 +56,7 @@ fn set_list(request: &Request<'_>, list: &[u8]) -> Execution {
     let value = list[4..10].iter().fold(0, |value, byte| value << 8 | u64::from(*byte));
     let timestamp = Timestamp { value, at: request.lu.now() };
     request.lu.with_state(|state| {
-        state.timestamp = Some(timestamp);
+        state.set_timestamp(timestamp);
         state.establish(UaScope::AllExcept(request.nexus.id), Asc::TIMESTAMP_CHANGED);
     });
     Execution::good()

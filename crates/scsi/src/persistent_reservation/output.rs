@@ -93,7 +93,7 @@ fn act(request: &Request<'_>, list: &[u8]) -> Execution {
     let mut aborted = Vec::new();
     let mut number = 0;
     let result = request.lu.with_state(|state| {
-        if state.replaced {
+        if state.is_replaced() {
             return Err(Refusal::Busy);
         }
         let mut changed = state.persistent.clone();
