@@ -34,3 +34,8 @@ for bytes in 8 64; do
   lint tx -GBytes=$bytes -GBufferBytes=$((bytes == 8 ? 4096 : 65536)) "${narrow[@]}" "${wide[@]}" "${credit[@]}" \
     common/engine_pkg.sv tx/tx_pkg.sv "${tx[@]}" tx/tx.sv
 done
+for bytes in 8 64; do
+  lint rx_engine -GBytes=$bytes -GElements=65536 common/engine_pkg.sv "${narrow[@]}" "${wide[@]}" "${credit[@]}" "${rx[@]}" \
+    rx/rx_buffer.sv rx/rx_checked.sv rx/rx_feed.sv rx/rx_move.sv rx/rx_walk.sv rx/task_table.sv rx/task_store.sv rx/rx_route.sv \
+    rx/rx_engine.sv
+done

@@ -14,6 +14,7 @@ mod models {
     /// A model: its name, its top module, its parameters, its files below `rtl`.
     type Model = (&'static str, &'static str, &'static [&'static str], &'static [&'static [&'static str]]);
 
+    const PACKAGE: &[&str] = &["common/engine_pkg"];
     const NARROW: &[&str] = &["crc/crc_unit", "crc/crc_loader"];
     const WIDE: &[&str] = &["crc/crc_pkg", "crc/crc_wide"];
     const CREDIT: &[&str] = &["common/credit_fifo", "common/credit_sender"];
@@ -33,6 +34,16 @@ mod models {
         "tx/tx_fetch",
         "tx/tx_generator",
         "tx/tx",
+    ];
+
+    const PLACEMENT: &[&str] = &[
+        "rx/rx_feed",
+        "rx/rx_move",
+        "rx/rx_walk",
+        "rx/task_table",
+        "rx/task_store",
+        "rx/rx_route",
+        "rx/rx_engine",
     ];
 
     const MODELS: &[Model] = &[
@@ -66,6 +77,18 @@ mod models {
         ),
         ("Vtx64", "tx", &["Bytes=8", "BufferBytes=4096"], &[NARROW, WIDE, CREDIT, TX]),
         ("Vtx512", "tx", &["Bytes=64", "BufferBytes=65536"], &[NARROW, WIDE, CREDIT, TX]),
+        (
+            "Vrx_engine64",
+            "rx_engine",
+            &["Bytes=8", "BufferBytes=4096", "Elements=65536"],
+            &[PACKAGE, NARROW, WIDE, CREDIT, RX, BUFFER, PLACEMENT],
+        ),
+        (
+            "Vrx_engine512",
+            "rx_engine",
+            &["Bytes=64", "BufferBytes=65536", "Elements=65536"],
+            &[PACKAGE, NARROW, WIDE, CREDIT, RX, BUFFER, PLACEMENT],
+        ),
     ];
 
     pub fn build() {

@@ -29,7 +29,8 @@ module rx_buffer #(
     input  wire                      verdict_valid_i,
     input  wire  [              1:0] verdict_i,
     input  wire  [             63:0] verdict_position_i,
-    // A beat with the verdict and the position of its PDU. A bad header digest is one beat without words.
+    // A beat with the verdict and the position of its PDU. A bad header digest is one beat without words; `data_o` has the begin of
+    // that header, which nobody can trust.
     output logic                     valid_o,
     input  wire                      ready_i,
     output logic                     is_data_o,
@@ -87,7 +88,7 @@ module rx_buffer #(
   logic known, pop, unused_credit;
   wire bad_header = known && verdict_o == BAD_HEADER;
   wire drop = known && verdict_o == BAD_DATA && next.is_data && next_valid && !stopped_o;
-  assign valid_o = !clear && !stopped_o && known && (bad_header || (next_valid && !drop));
+  assign valid_o = !clear && !stopped_o && known && next_valid && !drop;
   wire taken = valid_o && ready_i;
   wire leaves = drop || (taken && !bad_header);
   wire stops = taken && (bad_header || (verdict_o == TOO_LONG && next.last));

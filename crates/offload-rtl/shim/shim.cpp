@@ -11,6 +11,8 @@
 #include "Vguard64.h"
 #include "Vrx_checked512.h"
 #include "Vrx_checked64.h"
+#include "Vrx_engine512.h"
+#include "Vrx_engine64.h"
 #include "Vrx_packet512.h"
 #include "Vrx_packet64.h"
 #include "Vsnack_table.h"
@@ -70,6 +72,23 @@ struct TaskTableIn {
 struct TaskTableOut {
   uint32_t entry, failed;
   uint8_t answer_valid, answer, index, used;
+};
+struct RxEngineIn {
+  uint32_t data[16], post[12], tx_task[4];
+  uint64_t restart_position, raw_addr, request_addr;
+  uint32_t max_data, max_burst, raw_slot_bytes, open_cmd_sn, open_max_cmd_sn, open_stat_sn, cmd_sn, request_tag, request_length;
+  uint16_t conn, raw_slots, release_slots, tx_element;
+  uint8_t count, rst, open, restart, header_digest, data_digest, max_outstanding_r2t, valid, run_ready, answer_valid, answer_refused,
+      write_ready, done_room, done_ready, release, request_valid, request, request_result, request_index, tx_look, tx_index, tx_write,
+      tx_write_index, r2t_ready, ended_ready;
+};
+struct RxEngineOut {
+  uint32_t write_data[16], done[16], copy_post[12], copy_rx[4], copy_tx[4], element[4];
+  uint64_t run_addr, write_addr, taken, r2t_lun, copy_list;
+  uint32_t run_length, exp_cmd_sn, max_cmd_sn, stat_sn, copy_tag, r2t_itt, r2t_ttt, r2t_sn, r2t_offset, r2t_length, ended_itt, failed;
+  uint16_t raw_free, tx_next, tasks_used;
+  uint8_t ready, run_valid, write_valid, write_first, write_count, done_valid, stopped, stop_reason, request_ready, reply_valid, reply,
+      reply_index, tx_looked, tx_found, r2t_valid, r2t_index, ended_valid, ended_index, busy;
 };
 
 struct SnackTableIn {
@@ -396,6 +415,113 @@ template <class Model> static void tx_cycle(void *pointer, const TxIn *in, TxOut
   out->failed = simulation->context.errorCount();
 }
 
+template <class Port, std::size_t N> static void put(Port &port, const uint32_t (&from)[N]) {
+  static_assert(sizeof port <= sizeof from, "the port is not longer than its field");
+  memcpy(words(port), from, sizeof port);
+}
+template <class Port, std::size_t N> static void get(uint32_t (&into)[N], const Port &port) {
+  static_assert(sizeof port <= sizeof into, "the port is not longer than its field");
+  memcpy(into, words(port), sizeof port);
+}
+
+template <class Model> static void rx_engine_cycle(void *pointer, const RxEngineIn *in, RxEngineOut *out) {
+  auto *simulation = static_cast<Simulation<Model> *>(pointer);
+  Model &model = simulation->model;
+  put(model.data_i, in->data);
+  put(model.request_post_i, in->post);
+  put(model.tx_write_task_i, in->tx_task);
+  model.restart_position_i = in->restart_position;
+  model.raw_addr_i = in->raw_addr;
+  model.request_addr_i = in->request_addr;
+  model.max_data_i = in->max_data;
+  model.max_burst_i = in->max_burst;
+  model.raw_slot_bytes_i = in->raw_slot_bytes;
+  model.open_cmd_sn_i = in->open_cmd_sn;
+  model.open_max_cmd_sn_i = in->open_max_cmd_sn;
+  model.open_stat_sn_i = in->open_stat_sn;
+  model.cmd_sn_i = in->cmd_sn;
+  model.request_tag_i = in->request_tag;
+  model.request_length_i = in->request_length;
+  model.conn_i = in->conn;
+  model.raw_slots_i = in->raw_slots;
+  model.release_slots_i = in->release_slots;
+  model.tx_element_i = in->tx_element;
+  model.count_i = in->count;
+  model.rst = in->rst;
+  model.open_i = in->open;
+  model.restart_i = in->restart;
+  model.header_digest_i = in->header_digest;
+  model.data_digest_i = in->data_digest;
+  model.max_outstanding_r2t_i = in->max_outstanding_r2t;
+  model.valid_i = in->valid;
+  model.run_ready_i = in->run_ready;
+  model.answer_valid_i = in->answer_valid;
+  model.answer_refused_i = in->answer_refused;
+  model.write_ready_i = in->write_ready;
+  model.done_room_i = in->done_room;
+  model.done_ready_i = in->done_ready;
+  model.release_i = in->release;
+  model.request_valid_i = in->request_valid;
+  model.request_i = in->request;
+  model.request_result_i = in->request_result;
+  model.request_index_i = in->request_index;
+  model.tx_look_i = in->tx_look;
+  model.tx_index_i = in->tx_index;
+  model.tx_write_i = in->tx_write;
+  model.tx_write_index_i = in->tx_write_index;
+  model.r2t_ready_i = in->r2t_ready;
+  model.ended_ready_i = in->ended_ready;
+  model.clk = 0;
+  model.eval();
+  get(out->write_data, model.write_data_o);
+  get(out->done, model.done_o);
+  get(out->copy_post, model.copy_post_o);
+  get(out->copy_rx, model.copy_rx_o);
+  get(out->copy_tx, model.copy_tx_o);
+  get(out->element, model.tx_element_o);
+  out->run_addr = model.run_addr_o;
+  out->write_addr = model.write_addr_o;
+  out->taken = model.taken_o;
+  out->r2t_lun = model.r2t_lun_o;
+  out->copy_list = model.copy_list_o;
+  out->run_length = model.run_length_o;
+  out->exp_cmd_sn = model.exp_cmd_sn_o;
+  out->max_cmd_sn = model.max_cmd_sn_o;
+  out->stat_sn = model.stat_sn_o;
+  out->copy_tag = model.copy_tag_o;
+  out->r2t_itt = model.r2t_itt_o;
+  out->r2t_ttt = model.r2t_ttt_o;
+  out->r2t_sn = model.r2t_sn_o;
+  out->r2t_offset = model.r2t_offset_o;
+  out->r2t_length = model.r2t_length_o;
+  out->ended_itt = model.ended_itt_o;
+  out->raw_free = model.raw_free_o;
+  out->tx_next = model.tx_next_o;
+  out->tasks_used = model.tasks_used_o;
+  out->ready = model.ready_o;
+  out->run_valid = model.run_valid_o;
+  out->write_valid = model.write_valid_o;
+  out->write_first = model.write_first_o;
+  out->write_count = model.write_count_o;
+  out->done_valid = model.done_valid_o;
+  out->stopped = model.stopped_o;
+  out->stop_reason = model.stop_reason_o;
+  out->request_ready = model.request_ready_o;
+  out->reply_valid = model.reply_valid_o;
+  out->reply = model.reply_o;
+  out->reply_index = model.reply_index_o;
+  out->tx_looked = model.tx_looked_o;
+  out->tx_found = model.tx_found_o;
+  out->r2t_valid = model.r2t_valid_o;
+  out->r2t_index = model.r2t_index_o;
+  out->ended_valid = model.ended_valid_o;
+  out->ended_index = model.ended_index_o;
+  out->busy = model.busy_o;
+  model.clk = 1;
+  model.eval();
+  out->failed = simulation->context.errorCount();
+}
+
 #define TX(name)                                                                                            \
   extern "C" void *name##_new(int seed) { return asserted<V##name>(seed); }                                 \
   extern "C" void name##_free(void *simulation) { delete static_cast<Simulation<V##name> *>(simulation); }  \
@@ -404,3 +530,11 @@ template <class Model> static void tx_cycle(void *pointer, const TxIn *in, TxOut
   }
 TX(tx64)
 TX(tx512)
+#define RX_ENGINE(name)                                                                                     \
+  extern "C" void *name##_new(int seed) { return asserted<V##name>(seed); }                                 \
+  extern "C" void name##_free(void *simulation) { delete static_cast<Simulation<V##name> *>(simulation); }  \
+  extern "C" void name##_cycle(void *simulation, const RxEngineIn *in, RxEngineOut *out) {                  \
+    rx_engine_cycle<V##name>(simulation, in, out);                                                          \
+  }
+RX_ENGINE(rx_engine64)
+RX_ENGINE(rx_engine512)

@@ -261,6 +261,108 @@ pub struct SnackTableOut {
     pub peek_valid: u8,
 }
 
+/// Inputs of `rx_engine` in one cycle, for either width. The same as in the shim.
+#[repr(C)]
+#[derive(Clone, Default)]
+pub struct RxEngineIn {
+    pub data: [u32; 16],
+    pub post: [u32; 12],
+    pub tx_task: [u32; 4],
+    pub restart_position: u64,
+    pub raw_addr: u64,
+    pub request_addr: u64,
+    pub max_data: u32,
+    pub max_burst: u32,
+    pub raw_slot_bytes: u32,
+    pub open_cmd_sn: u32,
+    pub open_max_cmd_sn: u32,
+    pub open_stat_sn: u32,
+    pub cmd_sn: u32,
+    pub request_tag: u32,
+    pub request_length: u32,
+    pub conn: u16,
+    pub raw_slots: u16,
+    pub release_slots: u16,
+    pub tx_element: u16,
+    pub count: u8,
+    pub rst: u8,
+    pub open: u8,
+    pub restart: u8,
+    pub header_digest: u8,
+    pub data_digest: u8,
+    pub max_outstanding_r2t: u8,
+    pub valid: u8,
+    pub run_ready: u8,
+    pub answer_valid: u8,
+    pub answer_refused: u8,
+    pub write_ready: u8,
+    pub done_room: u8,
+    pub done_ready: u8,
+    pub release: u8,
+    pub request_valid: u8,
+    pub request: u8,
+    pub request_result: u8,
+    pub request_index: u8,
+    pub tx_look: u8,
+    pub tx_index: u8,
+    pub tx_write: u8,
+    pub tx_write_index: u8,
+    pub r2t_ready: u8,
+    pub ended_ready: u8,
+}
+
+/// Outputs of `rx_engine`. The same as in the shim.
+#[repr(C)]
+#[derive(Default)]
+pub struct RxEngineOut {
+    pub write_data: [u32; 16],
+    pub done: [u32; 16],
+    pub copy_post: [u32; 12],
+    pub copy_rx: [u32; 4],
+    pub copy_tx: [u32; 4],
+    pub element: [u32; 4],
+    pub run_addr: u64,
+    pub write_addr: u64,
+    pub taken: u64,
+    pub r2t_lun: u64,
+    pub copy_list: u64,
+    pub run_length: u32,
+    pub exp_cmd_sn: u32,
+    pub max_cmd_sn: u32,
+    pub stat_sn: u32,
+    pub copy_tag: u32,
+    pub r2t_itt: u32,
+    pub r2t_ttt: u32,
+    pub r2t_sn: u32,
+    pub r2t_offset: u32,
+    pub r2t_length: u32,
+    pub ended_itt: u32,
+    /// Asserts that have failed so far.
+    pub failed: u32,
+    pub raw_free: u16,
+    pub tx_next: u16,
+    pub tasks_used: u16,
+    pub ready: u8,
+    pub run_valid: u8,
+    pub write_valid: u8,
+    pub write_first: u8,
+    pub write_count: u8,
+    pub done_valid: u8,
+    pub stopped: u8,
+    pub stop_reason: u8,
+    pub request_ready: u8,
+    pub reply_valid: u8,
+    pub reply: u8,
+    pub reply_index: u8,
+    pub tx_looked: u8,
+    pub tx_found: u8,
+    pub r2t_valid: u8,
+    pub r2t_index: u8,
+    pub ended_valid: u8,
+    pub ended_index: u8,
+    pub busy: u8,
+}
+
 /// The functions of one model whose inputs are `In` and whose outputs are `Out`.
 pub struct Functions<In, Out = CrcOut> {
     new: unsafe extern "C" fn(c_int) -> *mut c_void,
@@ -290,6 +392,8 @@ model!(RX64, RxPacketIn, RxPacketOut, rx_packet64_new, rx_packet64_free, rx_pack
 model!(RX512, RxPacketIn, RxPacketOut, rx_packet512_new, rx_packet512_free, rx_packet512_cycle);
 model!(CHECKED64, RxPacketIn, RxPacketOut, rx_checked64_new, rx_checked64_free, rx_checked64_cycle);
 model!(CHECKED512, RxPacketIn, RxPacketOut, rx_checked512_new, rx_checked512_free, rx_checked512_cycle);
+model!(ENGINE64, RxEngineIn, RxEngineOut, rx_engine64_new, rx_engine64_free, rx_engine64_cycle);
+model!(ENGINE512, RxEngineIn, RxEngineOut, rx_engine512_new, rx_engine512_free, rx_engine512_cycle);
 model!(TASK_TABLE, TaskTableIn, TaskTableOut, task_table_new, task_table_free, task_table_cycle);
 model!(SNACK_TABLE, SnackTableIn, SnackTableOut, snack_table_new, snack_table_free, snack_table_cycle);
 model!(TX64, TxIn, TxOut, tx64_new, tx64_free, tx64_cycle);

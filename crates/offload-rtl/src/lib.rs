@@ -15,6 +15,8 @@ mod guard;
 #[cfg(feature = "verilator")]
 mod packed;
 #[cfg(feature = "verilator")]
+mod rx_engine;
+#[cfg(feature = "verilator")]
 mod rx_packet;
 #[cfg(feature = "verilator")]
 mod snack_table;
@@ -29,6 +31,11 @@ pub use crc::{Beat64, BeatWide, Crc64, CrcWide, Cycle, Polynomial};
 pub use credit::{CreditCycle, CreditLink};
 #[cfg(feature = "verilator")]
 pub use guard::Guard;
+#[cfg(feature = "verilator")]
+pub use rx_engine::{
+    RxConnection, RxElement, RxEngine, RxEntry, RxInputs, RxOutputs, RxPart, RxPost, RxR2t, RxReply,
+    RxRequest, RxTxPart,
+};
 #[cfg(feature = "verilator")]
 pub use rx_packet::{RxCycle, RxPacket, RxSettings, Segment, Verdict, Width};
 #[cfg(feature = "verilator")]
