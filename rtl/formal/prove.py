@@ -115,7 +115,7 @@ CREDIT_FAULTS = [
 TABLE_FAULTS = [
     ("rx/task_table", "request_i == ALLOCATE && !found && !full", "request_i == ALLOCATE && !full"),
     ("rx/task_table", "request_i == ALLOCATE && !found && !full", "request_i == ALLOCATE && !found"),
-    ("rx/task_table", "if (!valid[i-1]) free_at", "if (!valid[i-1] || i == 3) free_at"),
+    ("rx/task_table", "if (!valid[Group*(g-1)+i-1])", "if (!valid[Group*(g-1)+i-1] || i == 2)"),
     ("rx/task_table", "valid[i] && tags[i] == tag_i", "valid[i] && tags[i][31:1] == tag_i[31:1]"),
 ]
 

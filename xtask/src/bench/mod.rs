@@ -5,6 +5,7 @@
 //! `cargo xtask bench backup`: a database's load alone, and beside a running backup ([`backup`]); and
 //! `cargo xtask bench database`: PostgreSQL in the Linux guest, on our target and on tgt ([`database`]); and
 //! `cargo xtask bench fastpath`: instructions and cache misses of a received PDU, counted ([`fastpath`]); and
+//! `cargo xtask bench offload`: what a command costs the host without and with an offload engine, counted ([`offload`]); and
 //! `cargo xtask bench idle`: the cost of unused targets and units ([`idle`]); and
 //! `cargo xtask bench scaling`: shards against sessions, on the processors that are given ([`scaling`]); and
 //! `cargo xtask bench sessions`: what many sessions on one target cost each other ([`sessions`]); and
@@ -22,6 +23,7 @@ mod database;
 mod fastpath;
 mod idle;
 mod judge;
+mod offload;
 mod pages;
 mod pinned;
 mod place;
@@ -100,6 +102,8 @@ enum What {
         #[arg(long)]
         write: bool,
     },
+    /// Instructions of a command in the client's process, without an offload engine and with one, counted by callgrind; needs valgrind
+    Offload(offload::Options),
     /// Take the figures of docs/checksums.md and docs/guards.md again; the machine must be quiet
     Pages {
         /// Maximum number of attempts for each, until its program trusts the figures
@@ -154,7 +158,7 @@ impl What {
             Self::Scaling(options) => Some(&options.surroundings),
             Self::Sessions(options) => Some(&options.surroundings),
             Self::Stack(options) => Some(&options.surroundings),
-            Self::Fastpath(_) | Self::Idle { .. } | Self::Pages { .. } => None,
+            Self::Fastpath(_) | Self::Idle { .. } | Self::Offload(_) | Self::Pages { .. } => None,
         }
     }
 }
@@ -266,6 +270,7 @@ pub fn run(root: &Path, args: &Args) -> Result<bool> {
                 report::write(&performance(root), idle::BEGIN, &text)?;
             }
         }
+        What::Offload(options) => offload::run(root, &intact, options)?,
         What::Pages { attempts } => pages::run(root, &intact, *attempts)?,
         What::Protection { how } => {
             let cells = protection::run(&intact, how.seconds, how.rounds)?;

@@ -1,5 +1,5 @@
 //! `intact bench`: the speed of a LUN and of checksums on this machine, where the
-//! cycles of a received PDU go, and the cost of guards on the way to a disk.
+//! cycles of a received PDU go, the cost of guards on the way to a disk, and the offload engine beside a paper's.
 //!
 //! One folder per benchmark; what they share (statistics, the clock, facts about the machine, tables,
 //! charts and pages) is in [`kit`].
@@ -10,6 +10,7 @@ mod fastpath;
 mod guard;
 pub(in crate::cmd) mod kit;
 mod lun;
+mod offload;
 
 use std::process::ExitCode;
 
@@ -19,7 +20,7 @@ use clap::Subcommand;
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(
-    override_usage = "intact bench [lun] [OPTIONS] <URL>\n       intact bench checksum [OPTIONS]\n       intact bench fastpath [OPTIONS]\n       intact bench guard [OPTIONS]"
+    override_usage = "intact bench [lun] [OPTIONS] <URL>\n       intact bench checksum [OPTIONS]\n       intact bench fastpath [OPTIONS]\n       intact bench guard [OPTIONS]\n       intact bench offload [OPTIONS]"
 )]
 #[group(skip)]
 pub struct Args {
@@ -42,6 +43,8 @@ enum What {
     Crowd(crowd::Args),
     /// Measure the cost of sector guards for a program that writes to a disk.
     Guard(Box<guard::Args>),
+    /// Show the offload engine beside the 2013 paper's: cycles, area, clock, and what the host is left to do.
+    Offload(Box<offload::Args>),
 }
 
 /// Runs the command.
@@ -51,6 +54,7 @@ pub fn run(args: Args) -> ExitCode {
         Some(What::Crowd(args)) => crowd::run(&args),
         Some(What::Fastpath(args)) => fastpath::run(&args),
         Some(What::Guard(args)) => guard::run(&args),
+        Some(What::Offload(args)) => offload::run(&args),
         Some(What::Lun(args)) => lun::run(*args),
         None => lun::run(args.lun),
     }

@@ -1,0 +1,70 @@
+//! `intact bench offload`: the offload engine beside the one of the 2013 paper: Tables 2 and 3, Figure 12 and the time of a
+//! reconfiguration, and what its host is left to do.
+//!
+//! Nothing is measured in time. The circuits' cycles, area and clock and the host's instructions are counted by `make rtl-cycles`,
+//! `make rtl-report` and `cargo xtask bench offload`, which write files that are part of this program.
+
+mod counted;
+mod figures;
+mod findings;
+mod papers;
+mod tables;
+
+use std::process::ExitCode;
+
+use iscsi_core::params::DigestPolicy;
+
+use self::figures::Report;
+use self::tables::document;
+use crate::cmd::bench::kit::arguments::Forms;
+use crate::cmd::client::{ClientArgs, parse_size};
+
+/// Arguments of `intact bench offload`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    intact bench offload\n  \
+    intact bench offload --html offload.html\n\n\
+    Exit codes: 0 shown; 1 it failed; 2 wrong usage.")]
+pub struct Args {
+    #[command(flatten)]
+    profile: Profile,
+    #[command(flatten)]
+    forms: Forms,
+}
+
+/// What a profiler counts.
+#[derive(Debug, clap::Args)]
+struct Profile {
+    /// Only send commands to this LUN, one after the other, for a profiler, and print how many: see `cargo xtask bench offload`.
+    /// Writes destroy what is on it.
+    #[arg(long = "profile", value_name = "URL")]
+    url: Option<String>,
+    /// Bytes of a command.
+    #[arg(long, value_name = "SIZE", default_value = "4k", value_parser = parse_size, requires = "url")]
+    block: u64,
+    /// How many.
+    #[arg(long, value_name = "N", default_value_t = 100, requires = "url")]
+    commands: u32,
+    /// Write instead of read.
+    #[arg(long, requires = "url")]
+    write: bool,
+    /// With neither digest instead of both.
+    #[arg(long, requires = "url")]
+    no_digests: bool,
+    #[command(flatten)]
+    client: ClientArgs,
+}
+
+impl Profile {
+    fn policy(&self) -> DigestPolicy {
+        if self.no_digests { DigestPolicy::Off } else { DigestPolicy::Required }
+    }
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> ExitCode {
+    match &args.profile.url {
+        Some(url) => counted::run(&args.profile, url),
+        None => args.forms.show(&Report::new(), document),
+    }
+}
