@@ -99,7 +99,7 @@ mod tests {
     use scsi::Status;
 
     use super::*;
-    use crate::execute::NEVER;
+    use crate::NEVER;
     use crate::testing::unit_on;
 
     const BLOCK: usize = 512;
