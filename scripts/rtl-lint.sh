@@ -33,6 +33,8 @@ tx=(tx/tx_window.sv rx/rx_crc.sv common/sweep_queue.sv tx/tx_pack.sv tx/tx_segme
 for bytes in 8 64; do
   lint tx -GBytes=$bytes -GBufferBytes=$((bytes == 8 ? 4096 : 65536)) "${narrow[@]}" "${wide[@]}" "${credit[@]}" \
     common/engine_pkg.sv tx/tx_pkg.sv "${tx[@]}" tx/tx.sv
+  lint engine_tx -GBytes=$bytes -GBufferBytes=$((bytes == 8 ? 4096 : 65536)) "${narrow[@]}" "${wide[@]}" "${credit[@]}" \
+    common/engine_pkg.sv tx/tx_pkg.sv "${tx[@]}" tx/tx.sv engine/{engine_control,raw_store,mem_share,engine_tx}.sv
 done
 for bytes in 8 64; do
   lint rx_engine -GBytes=$bytes -GElements=65536 common/engine_pkg.sv "${narrow[@]}" "${wide[@]}" "${credit[@]}" "${rx[@]}" \

@@ -46,6 +46,9 @@ mod models {
         "rx/rx_engine",
     ];
 
+    const ENGINE: &[&str] =
+        &["engine/engine_control", "engine/raw_store", "engine/mem_share", "engine/engine_tx"];
+
     const MODELS: &[Model] = &[
         ("Vcrc64", "crc64", &[], &[NARROW, &["crc/crc64"]]),
         ("Vcrc_wide_crc32c", "crc_wide", &["Poly=32'h82f63b78"], &[WIDE]),
@@ -75,6 +78,13 @@ mod models {
             &["Entries=256"],
             &[&["common/sweep_queue", "snack/snack_pkg", "snack/snack_table"]],
         ),
+        ("Vengine_tx64", "engine_tx", &["Bytes=8", "BufferBytes=4096"], &[NARROW, WIDE, CREDIT, TX, ENGINE]),
+        (
+            "Vengine_tx512",
+            "engine_tx",
+            &["Bytes=64", "BufferBytes=65536"],
+            &[NARROW, WIDE, CREDIT, TX, ENGINE],
+        ),
         ("Vtx64", "tx", &["Bytes=8", "BufferBytes=4096"], &[NARROW, WIDE, CREDIT, TX]),
         ("Vtx512", "tx", &["Bytes=64", "BufferBytes=65536"], &[NARROW, WIDE, CREDIT, TX]),
         (
@@ -96,7 +106,7 @@ mod models {
         let verilator = find_verilator(&root);
         let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
         println!("cargo::rerun-if-changed=shim");
-        for folder in ["crc", "common", "rx", "snack", "tx"] {
+        for folder in ["crc", "common", "engine", "rx", "snack", "tx"] {
             println!("cargo::rerun-if-changed={}", root.join("rtl").join(folder).display());
         }
         println!("cargo::rerun-if-changed={}", root.join("rtl/requirements.txt").display());

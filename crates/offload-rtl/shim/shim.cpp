@@ -7,6 +7,8 @@
 #include "Vcrc_wide_crc32c.h"
 #include "Vcrc_wide_koopman.h"
 #include "Vcredit_link.h"
+#include "Vengine_tx512.h"
+#include "Vengine_tx64.h"
 #include "Vguard512.h"
 #include "Vguard64.h"
 #include "Vrx_checked512.h"
@@ -118,6 +120,19 @@ struct TxOut {
   uint16_t element;
   uint8_t post_ready, look, look_index, write, write_index, r2t_ready, snack_take, snack_index, raw_numbered, raw_ready,
       ended_ready, fault, peek_valid, mem_valid, mem_data_ready, valid, count, idle;
+};
+
+struct EngineTxIn {
+  TxIn tx;
+  uint32_t descriptor[16];
+  uint8_t rst, descriptor_valid, done_ready, due_valid, due_id, request_ready, reply_valid, reply, reply_index;
+};
+struct EngineTxOut {
+  TxOut tx;
+  uint64_t request_addr;
+  uint32_t done[16], request_post[12];
+  uint32_t request_tag, request_length;
+  uint8_t descriptor_ready, done_valid, due_ready, request_valid, request, request_index, request_result, is_open;
 };
 
 template <class Model> struct Simulation {
@@ -335,24 +350,11 @@ extern "C" void snack_table_cycle(void *pointer, const SnackTableIn *in, SnackTa
   out->failed = simulation->context.errorCount();
 }
 
-template <class Model> static void tx_cycle(void *pointer, const TxIn *in, TxOut *out) {
-  auto *simulation = static_cast<Simulation<Model> *>(pointer);
-  Model &model = simulation->model;
-  model.rst = in->rst;
-  model.open_i = in->open;
-  model.open_cmd_sn_i = in->open_cmd_sn;
-  model.header_digest_i = in->header_digest;
-  model.data_digest_i = in->data_digest;
-  model.initial_r2t_i = in->initial_r2t;
-  model.immediate_data_i = in->immediate_data;
-  model.max_send_i = in->max_send;
-  model.max_burst_i = in->max_burst;
-  model.first_burst_i = in->first_burst;
+// Ports that `tx` has inside `engine_tx` too.
+template <class Model> static void tx_inputs(Model &model, const TxIn *in) {
   model.exp_stat_sn_i = in->exp_stat_sn;
   model.max_cmd_sn_i = in->max_cmd_sn;
   model.room_i = in->room;
-  model.post_valid_i = in->post_valid;
-  model.post_i = in->post;
   model.looked_i = in->looked;
   model.look_found_i = in->look_found;
   model.look_tag_i = in->look_tag;
@@ -360,9 +362,6 @@ template <class Model> static void tx_cycle(void *pointer, const TxIn *in, TxOut
   model.r2t_valid_i = in->r2t_valid;
   model.snack_answer_i = in->snack_answer;
   model.snack_wanted_i = in->snack_wanted;
-  model.raw_valid_i = in->raw_valid;
-  model.raw_last_i = in->raw_last;
-  model.raw_words_i = in->raw_words;
   model.ended_valid_i = in->ended_valid;
   model.ended_index_i = in->ended_index;
   model.element_next_i = in->element_next;
@@ -379,10 +378,9 @@ template <class Model> static void tx_cycle(void *pointer, const TxIn *in, TxOut
   memcpy(words(model.snack_i), in->snack, sizeof model.snack_i);
   memcpy(words(model.element_i), in->element, sizeof model.element_i);
   memcpy(words(model.mem_data_i), in->mem_data, sizeof model.mem_data_i);
-  memcpy(words(model.raw_data_i), in->raw_data, sizeof model.raw_data_i);
-  model.clk = 0;
-  model.eval();
-  out->post_ready = model.post_ready_o;
+}
+
+template <class Model> static void tx_outputs(const Model &model, TxOut *out) {
   out->look = model.look_o;
   out->look_index = model.look_index_o;
   out->write = model.write_o;
@@ -390,11 +388,7 @@ template <class Model> static void tx_cycle(void *pointer, const TxIn *in, TxOut
   out->r2t_ready = model.r2t_ready_o;
   out->snack_take = model.snack_take_o;
   out->snack_index = model.snack_index_o;
-  out->raw_numbered = model.raw_numbered_o;
-  out->raw_ready = model.raw_ready_o;
   out->ended_ready = model.ended_ready_o;
-  out->fault = model.fault_o;
-  out->fault_tag = model.fault_tag_o;
   out->peek_valid = model.peek_valid_o;
   out->peek_sent = model.peek_sent_o;
   out->peek_data_sn = model.peek_data_sn_o;
@@ -410,6 +404,36 @@ template <class Model> static void tx_cycle(void *pointer, const TxIn *in, TxOut
   memcpy(out->data, words(model.data_o), sizeof model.data_o);
   memcpy(out->write_tx, words(model.write_tx_o), sizeof model.write_tx_o);
   memcpy(out->peek, words(model.peek_o), sizeof model.peek_o);
+}
+
+template <class Model> static void tx_cycle(void *pointer, const TxIn *in, TxOut *out) {
+  auto *simulation = static_cast<Simulation<Model> *>(pointer);
+  Model &model = simulation->model;
+  model.rst = in->rst;
+  model.open_i = in->open;
+  model.open_cmd_sn_i = in->open_cmd_sn;
+  model.header_digest_i = in->header_digest;
+  model.data_digest_i = in->data_digest;
+  model.initial_r2t_i = in->initial_r2t;
+  model.immediate_data_i = in->immediate_data;
+  model.max_send_i = in->max_send;
+  model.max_burst_i = in->max_burst;
+  model.first_burst_i = in->first_burst;
+  model.post_valid_i = in->post_valid;
+  model.post_i = in->post;
+  model.raw_valid_i = in->raw_valid;
+  model.raw_last_i = in->raw_last;
+  model.raw_words_i = in->raw_words;
+  memcpy(words(model.raw_data_i), in->raw_data, sizeof model.raw_data_i);
+  tx_inputs(model, in);
+  model.clk = 0;
+  model.eval();
+  out->post_ready = model.post_ready_o;
+  out->raw_numbered = model.raw_numbered_o;
+  out->raw_ready = model.raw_ready_o;
+  out->fault = model.fault_o;
+  out->fault_tag = model.fault_tag_o;
+  tx_outputs(model, out);
   model.clk = 1;
   model.eval();
   out->failed = simulation->context.errorCount();
@@ -538,3 +562,49 @@ TX(tx512)
   }
 RX_ENGINE(rx_engine64)
 RX_ENGINE(rx_engine512)
+
+template <class Model> static void engine_tx_cycle(void *pointer, const EngineTxIn *in, EngineTxOut *out) {
+  auto *simulation = static_cast<Simulation<Model> *>(pointer);
+  Model &model = simulation->model;
+  model.rst = in->rst;
+  model.stopped_i = 0;
+  model.taken_i = 0;
+  model.descriptor_valid_i = in->descriptor_valid;
+  model.done_ready_i = in->done_ready;
+  model.due_valid_i = in->due_valid;
+  model.due_id_i = in->due_id;
+  model.request_ready_i = in->request_ready;
+  model.reply_valid_i = in->reply_valid;
+  model.reply_i = in->reply;
+  model.reply_index_i = in->reply_index;
+  memcpy(words(model.descriptor_i), in->descriptor, sizeof in->descriptor);
+  tx_inputs(model, &in->tx);
+  model.clk = 0;
+  model.eval();
+  out->request_addr = model.request_addr_o;
+  out->request_tag = model.request_tag_o;
+  out->request_length = model.request_length_o;
+  out->descriptor_ready = model.descriptor_ready_o;
+  out->done_valid = model.done_valid_o;
+  out->due_ready = model.due_ready_o;
+  out->request_valid = model.request_valid_o;
+  out->request = model.request_o;
+  out->request_index = model.request_index_o;
+  out->request_result = model.request_result_o;
+  out->is_open = model.is_open_o;
+  memcpy(out->done, words(model.done_o), sizeof out->done);
+  memcpy(out->request_post, words(model.request_post_o), sizeof out->request_post);
+  tx_outputs(model, &out->tx);
+  model.clk = 1;
+  model.eval();
+  out->tx.failed = simulation->context.errorCount();
+}
+
+#define ENGINE_TX(name)                                                                                     \
+  extern "C" void *name##_new(int seed) { return asserted<V##name>(seed); }                                 \
+  extern "C" void name##_free(void *simulation) { delete static_cast<Simulation<V##name> *>(simulation); }  \
+  extern "C" void name##_cycle(void *simulation, const EngineTxIn *in, EngineTxOut *out) {                  \
+    engine_tx_cycle<V##name>(simulation, in, out);                                                          \
+  }
+ENGINE_TX(engine_tx64)
+ENGINE_TX(engine_tx512)

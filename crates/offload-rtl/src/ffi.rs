@@ -363,6 +363,43 @@ pub struct RxEngineOut {
     pub busy: u8,
 }
 
+/// Inputs of `engine_tx` in one cycle: those of `tx` that it has too, and its own. The same as in the shim.
+#[repr(C)]
+#[derive(Default)]
+pub struct EngineTxIn {
+    pub tx: TxIn,
+    pub descriptor: [u32; 16],
+    pub rst: u8,
+    pub descriptor_valid: u8,
+    pub done_ready: u8,
+    pub due_valid: u8,
+    pub due_id: u8,
+    pub request_ready: u8,
+    pub reply_valid: u8,
+    pub reply: u8,
+    pub reply_index: u8,
+}
+
+/// Outputs of `engine_tx`. The same as in the shim.
+#[repr(C)]
+#[derive(Default)]
+pub struct EngineTxOut {
+    pub tx: TxOut,
+    pub request_addr: u64,
+    pub done: [u32; 16],
+    pub request_post: [u32; 12],
+    pub request_tag: u32,
+    pub request_length: u32,
+    pub descriptor_ready: u8,
+    pub done_valid: u8,
+    pub due_ready: u8,
+    pub request_valid: u8,
+    pub request: u8,
+    pub request_index: u8,
+    pub request_result: u8,
+    pub is_open: u8,
+}
+
 /// The functions of one model whose inputs are `In` and whose outputs are `Out`.
 pub struct Functions<In, Out = CrcOut> {
     new: unsafe extern "C" fn(c_int) -> *mut c_void,
@@ -396,6 +433,8 @@ model!(ENGINE64, RxEngineIn, RxEngineOut, rx_engine64_new, rx_engine64_free, rx_
 model!(ENGINE512, RxEngineIn, RxEngineOut, rx_engine512_new, rx_engine512_free, rx_engine512_cycle);
 model!(TASK_TABLE, TaskTableIn, TaskTableOut, task_table_new, task_table_free, task_table_cycle);
 model!(SNACK_TABLE, SnackTableIn, SnackTableOut, snack_table_new, snack_table_free, snack_table_cycle);
+model!(ENGINE_TX64, EngineTxIn, EngineTxOut, engine_tx64_new, engine_tx64_free, engine_tx64_cycle);
+model!(ENGINE_TX512, EngineTxIn, EngineTxOut, engine_tx512_new, engine_tx512_free, engine_tx512_cycle);
 model!(TX64, TxIn, TxOut, tx64_new, tx64_free, tx64_cycle);
 model!(TX512, TxIn, TxOut, tx512_new, tx512_free, tx512_cycle);
 

@@ -9,6 +9,8 @@ mod crc;
 #[cfg(feature = "verilator")]
 mod credit;
 #[cfg(feature = "verilator")]
+mod engine_tx;
+#[cfg(feature = "verilator")]
 mod ffi;
 #[cfg(feature = "verilator")]
 mod guard;
@@ -29,6 +31,8 @@ mod tx;
 pub use crc::{Beat64, BeatWide, Crc64, CrcWide, Cycle, Polynomial};
 #[cfg(feature = "verilator")]
 pub use credit::{CreditCycle, CreditLink};
+#[cfg(feature = "verilator")]
+pub use engine_tx::{EngineTx, EngineTxCycle, EngineTxInputs, StoreReply, StoreRequest};
 #[cfg(feature = "verilator")]
 pub use guard::Guard;
 #[cfg(feature = "verilator")]

@@ -279,9 +279,7 @@ impl Tx {
 
     fn inputs(&self, given: &TxInputs) -> TxIn {
         let settings = &self.settings;
-        let task = given.looked.flatten();
         let mut inputs = TxIn {
-            open_cmd_sn: 0,
             header_digest: settings.header_digest.into(),
             data_digest: settings.data_digest.into(),
             initial_r2t: settings.initial_r2t.into(),
@@ -289,45 +287,15 @@ impl Tx {
             max_send: settings.max_send,
             max_burst: settings.max_burst,
             first_burst: settings.first_burst,
-            exp_stat_sn: given.exp_stat_sn,
-            max_cmd_sn: given.max_cmd_sn,
-            room: given.room.into(),
             post_valid: given.post.is_some().into(),
             post: given.post.map_or(0, post_bits),
-            r2t_valid: given.r2t.is_some().into(),
-            r2t: given.r2t.as_ref().map_or([0; 7], burst_bits),
-            ended_valid: given.ended.is_some().into(),
-            ended_index: given.ended.unwrap_or(0),
-            looked: given.looked.is_some().into(),
-            look_found: task.is_some().into(),
-            element: element_bits(&given.element),
-            element_next: given.element.next,
-            snack_answer: given.snack.is_some().into(),
-            snack_wanted: given.snack.flatten().is_some().into(),
-            snack: given.snack.flatten().as_ref().map_or([0; 7], snack_bits),
-            mem_ready: given.mem_ready.into(),
-            ready: given.ready.into(),
-            peek_at: given.peek_at,
-            ..TxIn::default()
+            ..common_inputs(given)
         };
-        if let Some(task) = task {
-            inputs.look_tag = task.itt;
-            inputs.look_post = post_task_bits(&task.post);
-            inputs.look_tx = part_bits(&task.tx);
-            inputs.look_first = task.first;
-        }
         if let Some(beat) = &given.raw {
             inputs.raw_valid = 1;
             inputs.raw_last = beat.last.into();
             inputs.raw_words = (beat.bytes.len() / 4) as u8;
             inputs.raw_data = words(&beat.bytes);
-        }
-        if let Some(beat) = &given.mem_data {
-            inputs.mem_data_valid = 1;
-            inputs.mem_last = beat.last.into();
-            inputs.mem_fault = beat.fault.into();
-            inputs.mem_count = beat.bytes.len() as u8;
-            inputs.mem_data = words(&beat.bytes);
         }
         inputs
     }
@@ -336,35 +304,79 @@ impl Tx {
     pub fn cycle(&mut self, given: &TxInputs) -> TxCycle {
         let inputs = self.inputs(given);
         let out = self.model.cycle(&inputs);
-        let sent = if given.ready && out.valid != 0 { usize::from(out.count) } else { 0 };
-        TxCycle {
-            posted: given.post.is_some() && out.post_ready != 0,
-            r2t_taken: given.r2t.is_some() && out.r2t_ready != 0,
-            ended_taken: given.ended.is_some() && out.ended_ready != 0,
-            look: (out.look != 0).then_some(out.look_index),
-            write: (out.write != 0).then(|| (out.write_index, part(&out.write_tx))),
-            element: out.element,
-            snack_take: (out.snack_take != 0).then_some(out.snack_index),
-            raw_numbered: out.raw_numbered != 0,
-            raw_taken: given.raw.is_some() && out.raw_ready != 0,
-            read: (given.mem_ready && out.mem_valid != 0).then_some((out.mem_addr, out.mem_bytes)),
-            mem_data_taken: given.mem_data.is_some() && out.mem_data_ready != 0,
-            fault: (out.fault != 0).then_some(out.fault_tag),
-            bytes: out.data.iter().flat_map(|word| word.to_le_bytes()).take(sent).collect(),
-            cmd_sn: out.cmd_sn,
-            idle: out.idle != 0,
-            peek: (out.peek_valid != 0).then(|| Peek {
-                burst: burst(&out.peek),
-                sent: out.peek_sent,
-                data_sn: out.peek_data_sn,
-            }),
-            failed: out.failed - self.ignored,
-        }
+        common_outputs(given, &out, self.ignored)
     }
 
     /// The width of a beat.
     pub fn width(&self) -> Width {
         self.width
+    }
+}
+
+/// Inputs that the module has inside the engine too.
+pub fn common_inputs(given: &TxInputs) -> TxIn {
+    let task = given.looked.flatten();
+    let mut inputs = TxIn {
+        exp_stat_sn: given.exp_stat_sn,
+        max_cmd_sn: given.max_cmd_sn,
+        room: given.room.into(),
+        r2t_valid: given.r2t.is_some().into(),
+        r2t: given.r2t.as_ref().map_or([0; 7], burst_bits),
+        ended_valid: given.ended.is_some().into(),
+        ended_index: given.ended.unwrap_or(0),
+        looked: given.looked.is_some().into(),
+        look_found: task.is_some().into(),
+        element: element_bits(&given.element),
+        element_next: given.element.next,
+        snack_answer: given.snack.is_some().into(),
+        snack_wanted: given.snack.flatten().is_some().into(),
+        snack: given.snack.flatten().as_ref().map_or([0; 7], snack_bits),
+        mem_ready: given.mem_ready.into(),
+        ready: given.ready.into(),
+        peek_at: given.peek_at,
+        ..TxIn::default()
+    };
+    if let Some(task) = task {
+        inputs.look_tag = task.itt;
+        inputs.look_post = post_task_bits(&task.post);
+        inputs.look_tx = part_bits(&task.tx);
+        inputs.look_first = task.first;
+    }
+    if let Some(beat) = &given.mem_data {
+        inputs.mem_data_valid = 1;
+        inputs.mem_last = beat.last.into();
+        inputs.mem_fault = beat.fault.into();
+        inputs.mem_count = beat.bytes.len() as u8;
+        inputs.mem_data = words(&beat.bytes);
+    }
+    inputs
+}
+
+/// Outputs; those that it does not have inside the engine are 0 there. `ignored` asserts failed before the reset.
+pub fn common_outputs(given: &TxInputs, out: &TxOut, ignored: u32) -> TxCycle {
+    let sent = if given.ready && out.valid != 0 { usize::from(out.count) } else { 0 };
+    TxCycle {
+        posted: given.post.is_some() && out.post_ready != 0,
+        r2t_taken: given.r2t.is_some() && out.r2t_ready != 0,
+        ended_taken: given.ended.is_some() && out.ended_ready != 0,
+        look: (out.look != 0).then_some(out.look_index),
+        write: (out.write != 0).then(|| (out.write_index, part(&out.write_tx))),
+        element: out.element,
+        snack_take: (out.snack_take != 0).then_some(out.snack_index),
+        raw_numbered: out.raw_numbered != 0,
+        raw_taken: given.raw.is_some() && out.raw_ready != 0,
+        read: (given.mem_ready && out.mem_valid != 0).then_some((out.mem_addr, out.mem_bytes)),
+        mem_data_taken: given.mem_data.is_some() && out.mem_data_ready != 0,
+        fault: (out.fault != 0).then_some(out.fault_tag),
+        bytes: out.data.iter().flat_map(|word| word.to_le_bytes()).take(sent).collect(),
+        cmd_sn: out.cmd_sn,
+        idle: out.idle != 0,
+        peek: (out.peek_valid != 0).then(|| Peek {
+            burst: burst(&out.peek),
+            sent: out.peek_sent,
+            data_sn: out.peek_data_sn,
+        }),
+        failed: out.failed - ignored,
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use offload::{FlatMemory, HostMem};
 use offload_rtl::{
-    Burst, Element, MemBeat, Peek, RawBeat, Snack, TaskView, Tx, TxCycle, TxInputs, TxPost, TxSettings, Width,
+    Burst, Element, MemBeat, Peek, RawBeat, Snack, TaskView, Tx, TxCycle, TxInputs, TxPost, Width,
 };
 
 /// How the surroundings behave.
@@ -29,8 +29,25 @@ struct Read {
     fault: bool,
 }
 
-pub struct Host {
-    tx: Tx,
+/// The circuit that is in the middle.
+pub trait Circuit {
+    /// One cycle.
+    fn cycle(&mut self, given: &TxInputs) -> TxCycle;
+    fn width(&self) -> Width;
+}
+
+impl Circuit for Tx {
+    fn cycle(&mut self, given: &TxInputs) -> TxCycle {
+        Self::cycle(self, given)
+    }
+
+    fn width(&self) -> Width {
+        Self::width(self)
+    }
+}
+
+pub struct Host<C> {
+    pub circuit: C,
     pub random: fastrand::Rng,
     pace: Pace,
     pub cycles: usize,
@@ -48,6 +65,8 @@ pub struct Host {
     before: Option<TxCycle>,
     looks: VecDeque<(usize, u8)>,
     answered: bool,
+    /// Commands that have left the table, until the circuit has heard of it.
+    pub ending: VecDeque<u8>,
     pub stream: Vec<u8>,
     /// Beats of the stream, and the cycles of the first and the last.
     pub beats: Option<(usize, usize)>,
@@ -55,16 +74,16 @@ pub struct Host {
     pub faults: Vec<u32>,
 }
 
-impl Host {
-    pub fn open(width: Width, settings: TxSettings, cmd_sn: u32, pace: Pace, seed: u64) -> Self {
+impl<C: Circuit> Host<C> {
+    pub fn new(circuit: C, pace: Pace, seed: u64) -> Self {
         let mut host = Self {
-            tx: Tx::open(width, settings, cmd_sn, seed as u16),
+            circuit,
             random: fastrand::Rng::with_seed(seed),
             pace,
             cycles: 0,
             exp_stat_sn: 0,
             max_cmd_sn: 0,
-            cmd_sn,
+            cmd_sn: 0,
             tasks: BTreeMap::new(),
             elements: Vec::new(),
             raw: Default::default(),
@@ -73,6 +92,7 @@ impl Host {
             before: None,
             looks: VecDeque::new(),
             answered: false,
+            ending: VecDeque::new(),
             stream: Vec::new(),
             beats: None,
             faults: Vec::new(),
@@ -81,10 +101,6 @@ impl Host {
         let mut memory = FlatMemory::new(0, 0);
         (0..200).for_each(|_| drop(host.step(&mut memory, TxInputs::default())));
         host
-    }
-
-    pub fn set_max_send(&mut self, max_send: u32) {
-        self.tx.set_max_send(max_send);
     }
 
     /// Puts a list into the data_address table; returns its first element. The table is emptied when no task uses it.
@@ -113,7 +129,7 @@ impl Host {
         let mut padded = data.to_vec();
         padded.resize(data.len().next_multiple_of(4), 0);
         for segment in [header, &padded] {
-            let width = self.tx.width().bytes();
+            let width = self.circuit.width().bytes();
             let mut rest = segment;
             while !rest.is_empty() {
                 let (beat, behind) = rest.split_at(width.min(rest.len()));
@@ -131,6 +147,7 @@ impl Host {
     /// One cycle with `given`, completed by what the surroundings say.
     pub fn step(&mut self, memory: &mut FlatMemory, mut given: TxInputs) -> TxCycle {
         given.exp_stat_sn = self.exp_stat_sn;
+        given.ended = self.ending.front().copied();
         given.max_cmd_sn = self.max_cmd_sn;
         given.ready = !self.percent(self.pace.busy);
         given.mem_ready = !self.percent(self.pace.slow);
@@ -146,7 +163,7 @@ impl Host {
             self.looks.pop_front();
         }
         self.answered = given.snack.is_some();
-        let width = self.tx.width().bytes();
+        let width = self.circuit.width().bytes();
         if !self.percent(self.pace.slow)
             && let Some(read) = self.reads.front().filter(|read| read.due <= self.cycles)
         {
@@ -154,7 +171,7 @@ impl Host {
             let bytes = read.bytes[read.at..end].to_vec();
             given.mem_data = Some(MemBeat { bytes, last: end == read.bytes.len(), fault: read.fault });
         }
-        let said = self.tx.cycle(&given);
+        let said = self.circuit.cycle(&given);
         self.cycles += 1;
         assert_eq!(said.failed, 0, "an assert of the circuit has failed");
         self.take(&given, &said, memory);
@@ -164,6 +181,9 @@ impl Host {
 
     fn take(&mut self, given: &TxInputs, said: &TxCycle, memory: &mut FlatMemory) {
         self.cmd_sn = said.cmd_sn;
+        if said.ended_taken {
+            self.ending.pop_front();
+        }
         if said.mem_data_taken
             && let (Some(read), Some(beat)) = (self.reads.front_mut(), &given.mem_data)
         {
@@ -213,8 +233,9 @@ impl Host {
 
     /// A task has left the command table.
     pub fn end(&mut self, memory: &mut FlatMemory, index: u8) {
-        self.until(memory, &TxInputs { ended: Some(index), ..TxInputs::default() }, |said| said.ended_taken);
         self.tasks.remove(&index);
+        self.ending.push_back(index);
+        self.until(memory, &TxInputs::default(), |said| said.ended_taken);
     }
 
     /// Runs until everything that may be sent was sent; ends the tasks whose memory is refused.

@@ -24,7 +24,7 @@ const SEND_ADDR: u64 = BASE + 0x30000;
 struct Pair {
     bench: Bench,
     open: OpenConn,
-    host: Host,
+    host: Host<Tx>,
     random: fastrand::Rng,
     next_itt: u32,
     next_stat_sn: u32,
@@ -75,7 +75,8 @@ impl Pair {
         let mut bench = Bench::open(open);
         let data: Vec<u8> = (0..MEMORY_BYTES - 0x40000).map(|_| random.u8(..)).collect();
         bench.memory.write(DATA_ADDR, &data).expect("in host memory");
-        let host = Host::open(width, settings(&open), open.cmd_sn, pace, seed);
+        let tx = Tx::open(width, settings(&open), open.cmd_sn, seed as u16);
+        let host = Host::new(tx, pace, seed);
         let next_stat_sn = open.exp_stat_sn;
         let mut pair = Self {
             bench,
@@ -310,7 +311,7 @@ impl Pair {
         };
         self.bench.submit(&set.emit());
         self.bench.completions();
-        self.host.set_max_send(max_send);
+        self.host.circuit.set_max_send(max_send);
     }
 
     /// Time passes; the SNACKs that become due are queued in the order of the table.

@@ -1,0 +1,159 @@
+//! The transmit half of the engine: command buffer, control module, transmit module.
+
+use crate::ffi::{ENGINE_TX64, ENGINE_TX512, EngineTxIn, EngineTxOut, Model};
+use crate::packed::Bits;
+use crate::tx::{TaskPost, TxCycle, TxInputs, common_inputs, common_outputs};
+use crate::{Tx, Width};
+
+/// What the control module asks of the task store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StoreRequest {
+    /// An index for a task with this tag.
+    PostBegin(u32),
+    /// The next element of its list: address and length.
+    PostElement(u64, u32),
+    /// The list is complete.
+    PostEnd(TaskPost),
+    /// The task is not posted.
+    PostCancel,
+    /// The task with this tag ends, with this code of `TaskResult`.
+    EndTask(u32, u8),
+    /// The task with this index.
+    Peek(u8),
+}
+
+/// The answer of the task store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoreReply {
+    /// A code of `TaskResult`.
+    pub result: u8,
+    /// The index, after `PostBegin`.
+    pub index: u8,
+    /// The tag, after `Peek`.
+    pub itt: u32,
+}
+
+/// Inputs of one cycle.
+#[derive(Debug, Clone, Default)]
+pub struct EngineTxInputs {
+    /// Those of the transmit module; `post` and `raw` are not used.
+    pub tx: TxInputs,
+    /// A descriptor.
+    pub descriptor: Option<[u8; 64]>,
+    /// An entry of the SNACK table has become due.
+    pub due: Option<u8>,
+    /// The answer to a request.
+    pub reply: Option<StoreReply>,
+}
+
+/// What it said in one cycle.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EngineTxCycle {
+    /// As the transmit module.
+    pub tx: TxCycle,
+    /// `descriptor` was taken.
+    pub descriptor_taken: bool,
+    /// `due` was taken.
+    pub due_taken: bool,
+    /// A request, which was taken.
+    pub request: Option<StoreRequest>,
+    /// A completion, which was taken.
+    pub done: Option<[u8; 64]>,
+    /// A connection is open.
+    pub is_open: bool,
+}
+
+/// `engine_tx` for one width.
+pub struct EngineTx {
+    model: Model<EngineTxIn, EngineTxOut>,
+    width: Width,
+    /// Asserts see random registers until the first reset is over.
+    ignored: u32,
+}
+
+impl EngineTx {
+    /// After power-up, with random contents from `seed`, and a reset.
+    pub fn new(width: Width, seed: u16) -> Self {
+        let functions = match width {
+            Width::Bits64 => ENGINE_TX64,
+            Width::Bits512 => ENGINE_TX512,
+        };
+        let mut model = Model::new(functions, seed);
+        let reset = EngineTxIn { rst: 1, ..EngineTxIn::default() };
+        let ignored = (0..3).map(|_| model.cycle(&reset).tx.failed).last().unwrap_or(0);
+        Self { model, width, ignored }
+    }
+
+    /// The largest data segment.
+    pub fn buffer_bytes(width: Width) -> u32 {
+        Tx::buffer_bytes(width)
+    }
+
+    /// One cycle. The host takes completions and requests at once.
+    pub fn cycle(&mut self, given: &EngineTxInputs) -> EngineTxCycle {
+        let mut inputs = EngineTxIn {
+            tx: common_inputs(&given.tx),
+            descriptor_valid: given.descriptor.is_some().into(),
+            done_ready: 1,
+            due_valid: given.due.is_some().into(),
+            due_id: given.due.unwrap_or(0),
+            request_ready: 1,
+            ..EngineTxIn::default()
+        };
+        if let Some(descriptor) = &given.descriptor {
+            let (words, _) = descriptor.as_chunks::<4>();
+            inputs.descriptor = std::array::from_fn(|i| u32::from_le_bytes(words[i]));
+        }
+        if let Some(reply) = &given.reply {
+            inputs.reply_valid = 1;
+            (inputs.reply, inputs.reply_index, inputs.tx.look_tag) = (reply.result, reply.index, reply.itt);
+        }
+        let out = self.model.cycle(&inputs);
+        let mut done = [0; 64];
+        done.iter_mut()
+            .zip(out.done.iter().flat_map(|word| word.to_le_bytes()))
+            .for_each(|(to, from)| *to = from);
+        EngineTxCycle {
+            tx: common_outputs(&given.tx, &out.tx, self.ignored),
+            descriptor_taken: given.descriptor.is_some() && out.descriptor_ready != 0,
+            due_taken: given.due.is_some() && out.due_ready != 0,
+            request: (out.request_valid != 0).then(|| request(&out)),
+            done: (out.done_valid != 0).then_some(done),
+            is_open: out.is_open != 0,
+        }
+    }
+
+    /// The width of a beat.
+    pub fn width(&self) -> Width {
+        self.width
+    }
+}
+
+fn request(out: &EngineTxOut) -> StoreRequest {
+    match out.request {
+        0 => StoreRequest::PostBegin(out.request_tag),
+        1 => StoreRequest::PostElement(out.request_addr, out.request_length),
+        2 => StoreRequest::PostEnd(post(&out.request_post)),
+        3 => StoreRequest::PostCancel,
+        4 => StoreRequest::EndTask(out.request_tag, out.request_result),
+        _ => StoreRequest::Peek(out.request_index),
+    }
+}
+
+fn post(words: &[u32; 12]) -> TaskPost {
+    let mut bits = Bits::of(words);
+    // The area for sense data and `user` are the receive half's.
+    bits.take(64);
+    bits.take(64);
+    let mut cdb = [0; 16];
+    cdb[..8].copy_from_slice(&bits.take(64).to_le_bytes());
+    cdb[8..].copy_from_slice(&bits.take(64).to_le_bytes());
+    TaskPost {
+        cdb,
+        lun: bits.take(64).to_le_bytes(),
+        edtl: bits.take(32) as u32,
+        priority: bits.take(4) as u8,
+        attr: bits.take(3) as u8,
+        flags: bits.take(8) as u8,
+    }
+}
