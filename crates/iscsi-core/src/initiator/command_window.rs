@@ -93,18 +93,18 @@ impl CommandWindow {
         self.retries += 1;
     }
 
-    /// Takes ExpCmdSN and MaxCmdSN of a received PDU. A pair that contradicts itself is ignored, and an older one takes nothing
-    /// back.
+    /// Takes ExpCmdSN and MaxCmdSN of a received PDU. A pair that contradicts itself or acknowledges what was not sent is ignored, and
+    /// an older one takes nothing back. The window never reaches so far that a serial number in it would be behind the next one.
     //= rfc7143 4.2.2.1 NUM-05
     pub(super) fn update(&mut self, exp_cmd_sn: CmdSn, max_cmd_sn: CmdSn, now: Time) {
-        if max_cmd_sn.lt(CmdSn(exp_cmd_sn.0.wrapping_sub(1))) {
+        if max_cmd_sn.lt(CmdSn(exp_cmd_sn.0.wrapping_sub(1))) || exp_cmd_sn.gt(self.next) {
             return;
         }
-        if exp_cmd_sn.gt(self.exp_cmd_sn) && exp_cmd_sn.le(self.next) {
+        if exp_cmd_sn.gt(self.exp_cmd_sn) {
             self.exp_cmd_sn = exp_cmd_sn;
             (self.since, self.retries) = (now, 0);
         }
-        if max_cmd_sn.gt(self.max_cmd_sn) {
+        if max_cmd_sn.gt(self.max_cmd_sn) && self.next.le(max_cmd_sn.next()) {
             self.max_cmd_sn = max_cmd_sn;
         }
     }
@@ -133,6 +133,22 @@ mod tests {
             window.update(at(4), at(4), Time::ZERO);
             assert_eq!(window.take(Time::ZERO), Some(at(4)));
             assert_eq!(window.take(Time::ZERO), None);
+        }
+    }
+
+    #[test]
+    fn num_05_a_hostile_pair_does_not_move_the_window_out_of_reach() {
+        for start in [0, 100, u32::MAX - 2] {
+            let at = |n: u32| CmdSn(start).add(n);
+            let half = 1 << 31;
+            for (exp, max) in [(200, half + 99), (1, half), (half + 2, half + 1), (half - 1, half - 2)] {
+                let mut window = CommandWindow::new(at(0), at(100));
+                assert_eq!(window.take(Time::ZERO), Some(at(0)));
+                window.update(at(exp), at(max), Time::ZERO);
+                window.check();
+                assert!(!window.is_closed(), "{exp} {max}");
+                assert_eq!(window.take(Time::ZERO), Some(at(1)));
+            }
         }
     }
 }

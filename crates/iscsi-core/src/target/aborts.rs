@@ -79,6 +79,11 @@ impl AbortWait {
         self.owed.push(itt);
     }
 
+    /// The data of this task is no longer awaited.
+    pub fn ignore_data_of(&mut self, itt: Itt) {
+        self.owed.retain(|tag| *tag != itt);
+    }
+
     /// It waits for no data.
     pub fn ignore_owed_data(&mut self) {
         self.owed.clear();
@@ -218,9 +223,7 @@ impl Aborts {
 
     /// The data owed for a task that is gone has arrived, or is no longer awaited.
     pub fn drained(&mut self, itt: Itt) {
-        for wait in &mut self.waits {
-            wait.owed.retain(|tag| *tag != itt);
-        }
+        self.waits.iter_mut().for_each(|wait| wait.ignore_data_of(itt));
     }
 
     /// Takes out the waits that are ready.

@@ -313,6 +313,8 @@ impl TargetSession {
         if !sequences.is_empty() {
             if let Some(oldest) = self.aborts.make_room_for_drain(itt) {
                 self.drained(oldest);
+                // It may be one of the same request.
+                wait.ignore_data_of(oldest);
             }
             let deadline = self.now + DRAIN_LIMIT;
             self.aborts.drain(Drain { cid, itt, lun, sequences, told_to_stop: None, deadline });

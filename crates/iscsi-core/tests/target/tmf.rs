@@ -102,6 +102,33 @@ fn tmf_01_late_data_is_bounded() {
     assert_eq!(peer.session().holdings().drains, 0);
 }
 
+/// One request that ends more tasks than data is awaited for is answered all the same.
+#[test]
+fn tmf_01_a_request_for_more_tasks_than_data_is_awaited_for() {
+    const TASKS: u32 = 1030;
+    let mut peer = Peer::logged_in_with("InitialR2T=No", |peer| peer.config.queue_depth = 2000);
+    for itt in 1..=TASKS {
+        peer.play(&format!("I> ScsiCommand itt={itt} W edtl=512\nD< Start itt={itt}"));
+    }
+    let each = |line: &str| (1..=TASKS).map(|itt| format!("{line} itt={itt}\n")).collect::<String>();
+    peer.play(&format!(
+        "I> TaskManagementRequest I itt=9000 function=AbortTaskSet
+         D< Manage AbortTaskSet lun=0
+         D> abort lun=0 own token=5
+         {}{}",
+        each("D< Abandon"),
+        each("D> gone")
+    ));
+    assert_eq!(peer.session().holdings().drains, 1024);
+    peer.play(
+        "@ 2s
+         D< TasksGone token=5
+         D> managed FunctionComplete
+         T< TaskManagementResponse itt=9000 response=FunctionComplete",
+    );
+    assert_eq!(peer.session().holdings().drains, 0);
+}
+
 #[test]
 fn tmf_02_a_task_that_never_came_counts_as_received() {
     Peer::logged_in(KEYS).play(
