@@ -26,7 +26,7 @@ fn table_2(url: &str) -> Value {
     let reads = run["reads"].as_u64().unwrap();
     // Each read is at least four PDUs, and each of them has two digests.
     let digests = run["digests_verified"].as_u64().unwrap();
-    assert!(reads >= 40 && digests >= 8 * reads, "{run}");
+    assert!(reads > 0 && digests >= 8 * reads, "{run}");
     run
 }
 

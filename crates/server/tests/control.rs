@@ -33,7 +33,7 @@ fn session() -> SessionInfo {
             cid: 1,
             peer: "192.0.2.9:1024".parse().unwrap(),
             portal: "192.0.2.1:3260".parse().unwrap(),
-            place: Place { shard: 1, runs_on: 3, arrives_on: Some(2) },
+            place: Some(Place { shard: 1, runs_on: 3, arrives_on: Some(2) }),
             header_digest: true,
             data_digest: true,
             max_recv_data_segment_length: 262_144,

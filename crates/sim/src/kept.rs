@@ -153,6 +153,8 @@ mod tests {
         let first = Campaign { path: &path, until: None }.run(&keys, fails, |_, _| {});
         assert_eq!(first.unwrap_err(), "stop");
         let text = std::fs::read_to_string(&path).unwrap();
+        // Behind the head each line is a result; the last one is cut.
+        let whole = text.lines().count() - 2;
         std::fs::write(&path, text.strip_suffix('\n').unwrap().rsplit_once(' ').unwrap().0.to_owned() + "\n")
             .unwrap();
         let again = Mutex::new(Vec::new());
@@ -163,7 +165,7 @@ mod tests {
         let all = Campaign { path: &path, until: None }.run(&keys, counted, |_, _| {}).unwrap().unwrap();
         assert!(keys.iter().all(|key| all[key] == figure(*key).unwrap()));
         let again = again.into_inner();
-        assert!(again.len() < 24 && again.iter().filter(|key| key.2 <= 2).count() == 1, "{again:?}");
+        assert!(whole > 0 && again.len() == keys.len() - whole, "{whole} were there, and {again:?} ran");
         // There is nothing left to do, so the time does not matter; else it stops.
         let over = Campaign { path: &path, until: Some(Instant::now()) };
         assert!(over.run(&keys, figure, |_, _| {}).unwrap().is_some());

@@ -81,12 +81,14 @@ fn sessions(list: &[SessionInfo]) -> String {
         };
         let peers: Vec<String> = session.connections.iter().map(|c| c.peer.to_string()).collect();
         let places = session.connections.iter().map(|c| c.place);
+        let unknown = || "-".to_owned();
         let arrives_on: Vec<String> = places
             .clone()
-            .map(|place| place.arrives_on.map_or("-".to_owned(), |cpu| cpu.to_string()))
+            .map(|place| place.and_then(|place| place.arrives_on))
+            .map(|cpu| cpu.map_or_else(unknown, |cpu| cpu.to_string()))
             .collect();
         let of_shard = |number: fn(Place) -> usize| {
-            places.clone().next().map_or("-".to_owned(), |place| number(place).to_string())
+            places.clone().next().flatten().map_or_else(unknown, |place| number(place).to_string())
         };
         let digests = match session.connections.first() {
             Some(connection) => match (connection.header_digest, connection.data_digest) {

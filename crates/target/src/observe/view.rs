@@ -153,7 +153,7 @@ pub struct RecoveryInfo {
 }
 
 /// Where the work of a connection is done. If it arrives on the processor on which its shard runs, nothing of it crosses processors.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     /// Number of its shard, the same for all connections of a session.
     pub shard: usize,
@@ -172,9 +172,8 @@ pub struct ConnectionInfo {
     pub peer: SocketAddr,
     /// The address of ours that it reached.
     pub portal: SocketAddr,
-    /// Where its work is done.
-    #[serde(default)]
-    pub place: Place,
+    /// Where its work is done; an older server does not say.
+    pub place: Option<Place>,
     /// Whether header digests are on.
     pub header_digest: bool,
     /// Whether data digests are on.

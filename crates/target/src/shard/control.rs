@@ -217,11 +217,11 @@ impl<P: Platform> Shard<P> {
                 cid: cid.0,
                 peer: connection.peer,
                 portal: connection.portal.address,
-                place: Place {
+                place: Some(Place {
                     shard: self.number,
                     runs_on: sched_getcpu(),
                     arrives_on: self.driver.incoming_processor(*token),
-                },
+                }),
                 header_digest: params.digests.header,
                 data_digest: params.digests.data,
                 max_recv_data_segment_length: params.max_recv_data_segment_length,
