@@ -11,8 +11,9 @@
 //! for a task, it may have been on any lost one of these, or still on its way on the connection with an even CID on which it was
 //! sent. A TASK REASSIGN is sent for it too, and it continues where it is if the target answers "task still allegiant".
 //!
-//! A few functions are under way at a time ([`MAX_SETTLING`](crate::limits::MAX_SETTLING)); commands are settled in the order of their CmdSN. A task that
-//! another function is about to end waits for the answer to that function: started again meanwhile, it would outlive it.
+//! A few functions are under way at a time ([`MAX_SETTLING`](crate::limits::MAX_SETTLING)); commands are settled in the order of
+//! their CmdSN. A task that another function is about to end waits for the answer to that function: started again meanwhile, it
+//! would outlive it.
 
 use std::time::Duration;
 
