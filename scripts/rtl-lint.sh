@@ -29,15 +29,19 @@ for buffer in 4096 65536; do
   done
 done
 lint snack_table common/sweep_queue.sv snack/snack_pkg.sv snack/snack_table.sv
-tx=(tx/tx_window.sv rx/rx_crc.sv common/sweep_queue.sv tx/tx_pack.sv tx/tx_segment.sv tx/tx_buffer.sv tx/tx_fetch.sv tx/tx_generator.sv)
+tx=(tx/tx_window.sv common/sweep_queue.sv tx/tx_pack.sv tx/tx_segment.sv tx/tx_buffer.sv tx/tx_fetch.sv tx/tx_generator.sv)
 for bytes in 8 64; do
   lint tx -GBytes=$bytes -GBufferBytes=$((bytes == 8 ? 4096 : 65536)) "${narrow[@]}" "${wide[@]}" "${credit[@]}" \
-    common/engine_pkg.sv tx/tx_pkg.sv "${tx[@]}" tx/tx.sv
+    common/engine_pkg.sv tx/tx_pkg.sv rx/rx_crc.sv "${tx[@]}" tx/tx.sv
   lint engine_tx -GBytes=$bytes -GBufferBytes=$((bytes == 8 ? 4096 : 65536)) "${narrow[@]}" "${wide[@]}" "${credit[@]}" \
-    common/engine_pkg.sv tx/tx_pkg.sv "${tx[@]}" tx/tx.sv engine/{engine_control,raw_store,mem_share,engine_tx}.sv
+    common/engine_pkg.sv tx/tx_pkg.sv rx/rx_crc.sv "${tx[@]}" tx/tx.sv engine/{engine_control,raw_store,mem_share,engine_tx}.sv
 done
+placement=(rx/rx_buffer.sv rx/rx_checked.sv rx/rx_feed.sv rx/rx_move.sv rx/rx_walk.sv rx/task_table.sv rx/task_store.sv rx/rx_route.sv
+  rx/rx_engine.sv)
 for bytes in 8 64; do
   lint rx_engine -GBytes=$bytes -GElements=65536 common/engine_pkg.sv "${narrow[@]}" "${wide[@]}" "${credit[@]}" "${rx[@]}" \
-    rx/rx_buffer.sv rx/rx_checked.sv rx/rx_feed.sv rx/rx_move.sv rx/rx_walk.sv rx/task_table.sv rx/task_store.sv rx/rx_route.sv \
-    rx/rx_engine.sv
+    "${placement[@]}"
+  lint engine -GBytes=$bytes -GBufferBytes=$((bytes == 8 ? 4096 : 65536)) common/engine_pkg.sv tx/tx_pkg.sv "${narrow[@]}" "${wide[@]}" \
+    "${credit[@]}" "${rx[@]}" "${placement[@]}" "${tx[@]}" tx/tx.sv \
+    engine/{engine_control,raw_store,mem_share,engine_tx,engine}.sv
 done

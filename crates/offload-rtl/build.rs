@@ -22,11 +22,13 @@ mod models {
 
     const BUFFER: &[&str] = &["rx/rx_buffer", "rx/rx_checked"];
 
+    /// The CRC unit of a beat's width, for whoever does not have all of `RX`.
+    const BEAT_CRC: &[&str] = &["rx/rx_crc"];
+
     const TX: &[&str] = &[
         "common/engine_pkg",
         "tx/tx_pkg",
         "tx/tx_window",
-        "rx/rx_crc",
         "common/sweep_queue",
         "tx/tx_pack",
         "tx/tx_segment",
@@ -78,15 +80,32 @@ mod models {
             &["Entries=256"],
             &[&["common/sweep_queue", "snack/snack_pkg", "snack/snack_table"]],
         ),
-        ("Vengine_tx64", "engine_tx", &["Bytes=8", "BufferBytes=4096"], &[NARROW, WIDE, CREDIT, TX, ENGINE]),
+        (
+            "Vengine64",
+            "engine",
+            &["Bytes=8", "BufferBytes=4096", "Elements=65536"],
+            &[NARROW, WIDE, CREDIT, RX, BUFFER, TX, PLACEMENT, ENGINE, &["engine/engine"]],
+        ),
+        (
+            "Vengine512",
+            "engine",
+            &["Bytes=64", "BufferBytes=65536", "Elements=65536"],
+            &[NARROW, WIDE, CREDIT, RX, BUFFER, TX, PLACEMENT, ENGINE, &["engine/engine"]],
+        ),
+        (
+            "Vengine_tx64",
+            "engine_tx",
+            &["Bytes=8", "BufferBytes=4096"],
+            &[NARROW, WIDE, CREDIT, BEAT_CRC, TX, ENGINE],
+        ),
         (
             "Vengine_tx512",
             "engine_tx",
             &["Bytes=64", "BufferBytes=65536"],
-            &[NARROW, WIDE, CREDIT, TX, ENGINE],
+            &[NARROW, WIDE, CREDIT, BEAT_CRC, TX, ENGINE],
         ),
-        ("Vtx64", "tx", &["Bytes=8", "BufferBytes=4096"], &[NARROW, WIDE, CREDIT, TX]),
-        ("Vtx512", "tx", &["Bytes=64", "BufferBytes=65536"], &[NARROW, WIDE, CREDIT, TX]),
+        ("Vtx64", "tx", &["Bytes=8", "BufferBytes=4096"], &[NARROW, WIDE, CREDIT, BEAT_CRC, TX]),
+        ("Vtx512", "tx", &["Bytes=64", "BufferBytes=65536"], &[NARROW, WIDE, CREDIT, BEAT_CRC, TX]),
         (
             "Vrx_engine64",
             "rx_engine",

@@ -92,6 +92,8 @@ module engine_control
     output logic [             31:0] stat_sn_o,
     output logic [             31:0] max_recv_o,
     output logic [             31:0] max_send_o,
+    // The largest data segment that is sent: what the peer accepts and the buffer holds.
+    output logic [             16:0] send_bound_o,
     output logic [             31:0] max_burst_o,
     output logic [             31:0] first_burst_o,
     output logic [             31:0] snack_delay_o,
@@ -185,7 +187,8 @@ module engine_control
   wire ends = arrives && mem_last_i;
   wire [31:0] header_bytes = 32'd48 + {22'd0, bhs[39:32], 2'b00};
   wire [31:0] data_bytes = {8'd0, bhs[47:40], bhs[55:48], bhs[63:56]};
-  wire raw_fits = raw_length == header_bytes + data_bytes && data_bytes <= max_send_o;
+  wire raw_fits = raw_length == header_bytes + data_bytes && data_bytes <= 32'(send_bound_o);
+  assign send_bound_o = max_send_o < Buffer ? 17'(max_send_o) : 17'(Buffer);
   // A header, and data, begin in beats of their own.
   wire [31:0] beats = (header_bytes + 32'(Bytes) - 32'd1) / 32'(Bytes) + (data_bytes + 32'(Bytes) - 32'd1) / 32'(Bytes);
   wire raw_room = 32'(raw_room_i) >= beats;
@@ -434,7 +437,7 @@ module engine_control
     if (state == CHECK && (kind == OPEN_CONN && conn == '0 && !is_open_o && flags[7:4] == '0 && open_fits ||
                            kind == SET_PARAMS && mine && set_fits)) begin
       max_recv_o <= max_recv;
-      max_send_o <= max_send < Buffer ? max_send : Buffer;
+      max_send_o <= max_send;
       snack_delay_o <= d[479:448];
     end
     if (rst) begin

@@ -134,6 +134,7 @@ module engine_tx
   logic [16:0] control_bytes, tx_bytes;
   logic post_valid, post_ready, tx_post_ready, fault;
   logic [31:0] fault_tag;
+  logic [16:0] send_bound;
   entry_t post;
   logic store_write, store_select, store_last, store_pdu_last, store_commit, store_drop;
   logic [W-1:0] store_words;
@@ -203,6 +204,7 @@ module engine_tx
       .stat_sn_o(open_stat_sn_o),
       .max_recv_o,
       .max_send_o,
+      .send_bound_o(send_bound),
       .max_burst_o,
       .first_burst_o,
       .snack_delay_o,
@@ -283,7 +285,7 @@ module engine_tx
       .data_digest_i(conn_flags_o[1]),
       .initial_r2t_i(conn_flags_o[2]),
       .immediate_data_i(conn_flags_o[3]),
-      .max_send_i(max_send_o[16:0]),
+      .max_send_i(send_bound),
       .max_burst_i(max_burst_o[23:0]),
       .first_burst_i(first_burst_o[23:0]),
       .exp_stat_sn_i,

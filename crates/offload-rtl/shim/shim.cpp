@@ -7,6 +7,8 @@
 #include "Vcrc_wide_crc32c.h"
 #include "Vcrc_wide_koopman.h"
 #include "Vcredit_link.h"
+#include "Vengine512.h"
+#include "Vengine64.h"
 #include "Vengine_tx512.h"
 #include "Vengine_tx64.h"
 #include "Vguard512.h"
@@ -133,6 +135,24 @@ struct EngineTxOut {
   uint32_t done[16], request_post[12];
   uint32_t request_tag, request_length;
   uint8_t descriptor_ready, done_valid, due_ready, request_valid, request, request_index, request_result, is_open;
+};
+struct EngineIn {
+  uint32_t descriptor[16], rx_data[16], read_data[16];
+  uint16_t release_slots, element, peek_at;
+    uint8_t rst, descriptor_valid, rx_room, tx_room, done_ready, release, rx_valid, rx_count, tx_ready,
+      read_ready, read_data_valid, read_count, read_last, read_fault, run_ready, answer_valid, answer_refused,
+      write_ready, show, show_index, show_element;
+};
+struct EngineOut {
+  uint64_t restart_position, read_addr, run_addr, write_addr, taken, shown_list;
+    uint32_t done[16], tx_data[16], write_data[16], shown_post[12], shown_rx[4], shown_tx[4], element[4],
+      peek[7];
+    uint32_t read_bytes, run_length, max_recv, max_send, max_burst, first_burst, snack_delay, cmd_sn,
+      exp_cmd_sn, max_cmd_sn, stat_sn, shown_tag, peek_sent, peek_data_sn, failed;
+  uint16_t max_outstanding_r2t, raw_free, tasks_used, element_next;
+    uint8_t descriptor_ready, done_valid, rx_ready, opens, restart, tx_valid, tx_count, read_valid,
+      read_data_ready, run_valid, write_valid, write_first, write_count, is_open, conn_flags, stopped,
+      stop_reason, show_ready, shown, shown_found, peek_valid, idle, busy;
 };
 
 template <class Model> struct Simulation {
@@ -608,3 +628,104 @@ template <class Model> static void engine_tx_cycle(void *pointer, const EngineTx
   }
 ENGINE_TX(engine_tx64)
 ENGINE_TX(engine_tx512)
+
+template <class Model> static void engine_cycle(void *pointer, const EngineIn *in, EngineOut *out) {
+  auto *simulation = static_cast<Simulation<Model> *>(pointer);
+  Model &model = simulation->model;
+  put(model.descriptor_i, in->descriptor);
+  put(model.rx_data_i, in->rx_data);
+  put(model.read_data_i, in->read_data);
+  model.release_slots_i = in->release_slots;
+  model.element_i = in->element;
+  model.peek_at_i = in->peek_at;
+  model.descriptor_valid_i = in->descriptor_valid;
+  model.rx_room_i = in->rx_room;
+  model.tx_room_i = in->tx_room;
+  model.done_ready_i = in->done_ready;
+  model.release_i = in->release;
+  model.rx_valid_i = in->rx_valid;
+  model.rx_count_i = in->rx_count;
+  model.tx_ready_i = in->tx_ready;
+  model.read_ready_i = in->read_ready;
+  model.read_data_valid_i = in->read_data_valid;
+  model.read_count_i = in->read_count;
+  model.read_last_i = in->read_last;
+  model.read_fault_i = in->read_fault;
+  model.run_ready_i = in->run_ready;
+  model.answer_valid_i = in->answer_valid;
+  model.answer_refused_i = in->answer_refused;
+  model.write_ready_i = in->write_ready;
+  model.show_i = in->show;
+  model.show_index_i = in->show_index;
+  model.show_element_i = in->show_element;
+  model.rst = in->rst;
+  model.clk = 0;
+  model.eval();
+  get(out->done, model.done_o);
+  get(out->tx_data, model.tx_data_o);
+  get(out->write_data, model.write_data_o);
+  get(out->shown_post, model.shown_post_o);
+  get(out->shown_rx, model.shown_rx_o);
+  get(out->shown_tx, model.shown_tx_o);
+  get(out->element, model.element_o);
+  get(out->peek, model.peek_o);
+  out->restart_position = model.restart_position_o;
+  out->read_addr = model.read_addr_o;
+  out->run_addr = model.run_addr_o;
+  out->write_addr = model.write_addr_o;
+  out->taken = model.taken_o;
+  out->shown_list = model.shown_list_o;
+  out->read_bytes = model.read_bytes_o;
+  out->run_length = model.run_length_o;
+  out->max_recv = model.max_recv_o;
+  out->max_send = model.max_send_o;
+  out->max_burst = model.max_burst_o;
+  out->first_burst = model.first_burst_o;
+  out->snack_delay = model.snack_delay_o;
+  out->cmd_sn = model.cmd_sn_o;
+  out->exp_cmd_sn = model.exp_cmd_sn_o;
+  out->max_cmd_sn = model.max_cmd_sn_o;
+  out->stat_sn = model.stat_sn_o;
+  out->shown_tag = model.shown_tag_o;
+  out->peek_sent = model.peek_sent_o;
+  out->peek_data_sn = model.peek_data_sn_o;
+  out->max_outstanding_r2t = model.max_outstanding_r2t_o;
+  out->raw_free = model.raw_free_o;
+  out->tasks_used = model.tasks_used_o;
+  out->element_next = model.element_next_o;
+  out->descriptor_ready = model.descriptor_ready_o;
+  out->done_valid = model.done_valid_o;
+  out->rx_ready = model.rx_ready_o;
+  out->opens = model.opens_o;
+  out->restart = model.restart_o;
+  out->tx_valid = model.tx_valid_o;
+  out->tx_count = model.tx_count_o;
+  out->read_valid = model.read_valid_o;
+  out->read_data_ready = model.read_data_ready_o;
+  out->run_valid = model.run_valid_o;
+  out->write_valid = model.write_valid_o;
+  out->write_first = model.write_first_o;
+  out->write_count = model.write_count_o;
+  out->is_open = model.is_open_o;
+  out->conn_flags = model.conn_flags_o;
+  out->stopped = model.stopped_o;
+  out->stop_reason = model.stop_reason_o;
+  out->show_ready = model.show_ready_o;
+  out->shown = model.shown_o;
+  out->shown_found = model.shown_found_o;
+  out->peek_valid = model.peek_valid_o;
+  out->idle = model.idle_o;
+  out->busy = model.busy_o;
+  model.clk = 1;
+  model.eval();
+  out->failed = simulation->context.errorCount();
+}
+
+#define ENGINE(name)                                                                                        \
+  extern "C" void *name##_new(int seed) { return asserted<V##name>(seed); }                                 \
+  extern "C" void name##_free(void *simulation) { delete static_cast<Simulation<V##name> *>(simulation); }  \
+  extern "C" void name##_cycle(void *simulation, const EngineIn *in, EngineOut *out) {                      \
+    engine_cycle<V##name>(simulation, in, out);                                                             \
+  }
+ENGINE(engine64)
+ENGINE(engine512)

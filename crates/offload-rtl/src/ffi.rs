@@ -400,6 +400,102 @@ pub struct EngineTxOut {
     pub is_open: u8,
 }
 
+/// Inputs of `engine` in one cycle. The same as in the shim.
+#[repr(C)]
+#[derive(Default)]
+pub struct EngineIn {
+    pub descriptor: [u32; 16],
+    pub rx_data: [u32; 16],
+    pub read_data: [u32; 16],
+    pub release_slots: u16,
+    pub element: u16,
+    pub peek_at: u16,
+    pub rst: u8,
+    pub descriptor_valid: u8,
+    pub rx_room: u8,
+    pub tx_room: u8,
+    pub done_ready: u8,
+    pub release: u8,
+    pub rx_valid: u8,
+    pub rx_count: u8,
+    pub tx_ready: u8,
+    pub read_ready: u8,
+    pub read_data_valid: u8,
+    pub read_count: u8,
+    pub read_last: u8,
+    pub read_fault: u8,
+    pub run_ready: u8,
+    pub answer_valid: u8,
+    pub answer_refused: u8,
+    pub write_ready: u8,
+    pub show: u8,
+    pub show_index: u8,
+    pub show_element: u8,
+}
+
+/// Outputs of `engine`; packed structs of the circuit in words, the lowest first. The same as in the shim.
+#[repr(C)]
+#[derive(Default)]
+pub struct EngineOut {
+    pub restart_position: u64,
+    pub read_addr: u64,
+    pub run_addr: u64,
+    pub write_addr: u64,
+    pub taken: u64,
+    pub shown_list: u64,
+    pub done: [u32; 16],
+    pub tx_data: [u32; 16],
+    pub write_data: [u32; 16],
+    pub shown_post: [u32; 12],
+    pub shown_rx: [u32; 4],
+    pub shown_tx: [u32; 4],
+    pub element: [u32; 4],
+    pub peek: [u32; 7],
+    pub read_bytes: u32,
+    pub run_length: u32,
+    pub max_recv: u32,
+    pub max_send: u32,
+    pub max_burst: u32,
+    pub first_burst: u32,
+    pub snack_delay: u32,
+    pub cmd_sn: u32,
+    pub exp_cmd_sn: u32,
+    pub max_cmd_sn: u32,
+    pub stat_sn: u32,
+    pub shown_tag: u32,
+    pub peek_sent: u32,
+    pub peek_data_sn: u32,
+    /// Asserts that have failed so far.
+    pub failed: u32,
+    pub max_outstanding_r2t: u16,
+    pub raw_free: u16,
+    pub tasks_used: u16,
+    pub element_next: u16,
+    pub descriptor_ready: u8,
+    pub done_valid: u8,
+    pub rx_ready: u8,
+    pub opens: u8,
+    pub restart: u8,
+    pub tx_valid: u8,
+    pub tx_count: u8,
+    pub read_valid: u8,
+    pub read_data_ready: u8,
+    pub run_valid: u8,
+    pub write_valid: u8,
+    pub write_first: u8,
+    pub write_count: u8,
+    pub is_open: u8,
+    pub conn_flags: u8,
+    pub stopped: u8,
+    pub stop_reason: u8,
+    pub show_ready: u8,
+    pub shown: u8,
+    pub shown_found: u8,
+    pub peek_valid: u8,
+    pub idle: u8,
+    pub busy: u8,
+}
+
 /// The functions of one model whose inputs are `In` and whose outputs are `Out`.
 pub struct Functions<In, Out = CrcOut> {
     new: unsafe extern "C" fn(c_int) -> *mut c_void,
@@ -433,6 +529,8 @@ model!(ENGINE64, RxEngineIn, RxEngineOut, rx_engine64_new, rx_engine64_free, rx_
 model!(ENGINE512, RxEngineIn, RxEngineOut, rx_engine512_new, rx_engine512_free, rx_engine512_cycle);
 model!(TASK_TABLE, TaskTableIn, TaskTableOut, task_table_new, task_table_free, task_table_cycle);
 model!(SNACK_TABLE, SnackTableIn, SnackTableOut, snack_table_new, snack_table_free, snack_table_cycle);
+model!(WHOLE64, EngineIn, EngineOut, engine64_new, engine64_free, engine64_cycle);
+model!(WHOLE512, EngineIn, EngineOut, engine512_new, engine512_free, engine512_cycle);
 model!(ENGINE_TX64, EngineTxIn, EngineTxOut, engine_tx64_new, engine_tx64_free, engine_tx64_cycle);
 model!(ENGINE_TX512, EngineTxIn, EngineTxOut, engine_tx512_new, engine_tx512_free, engine_tx512_cycle);
 model!(TX64, TxIn, TxOut, tx64_new, tx64_free, tx64_cycle);

@@ -9,6 +9,8 @@ mod crc;
 #[cfg(feature = "verilator")]
 mod credit;
 #[cfg(feature = "verilator")]
+mod engine;
+#[cfg(feature = "verilator")]
 mod engine_tx;
 #[cfg(feature = "verilator")]
 mod ffi;
@@ -31,6 +33,8 @@ mod tx;
 pub use crc::{Beat64, BeatWide, Crc64, CrcWide, Cycle, Polynomial};
 #[cfg(feature = "verilator")]
 pub use credit::{CreditCycle, CreditLink};
+#[cfg(feature = "verilator")]
+pub use engine::RtlEngine;
 #[cfg(feature = "verilator")]
 pub use engine_tx::{EngineTx, EngineTxCycle, EngineTxInputs, StoreReply, StoreRequest};
 #[cfg(feature = "verilator")]

@@ -28,6 +28,12 @@ pub trait HostMem {
     /// # Errors
     /// When any of the bytes is not the engine's to write. Nothing is written then.
     fn write(&mut self, addr: u64, from: &[u8]) -> Result<(), MemFault>;
+
+    /// Whether `length` bytes at `addr` may be written. An engine that writes them piece by piece asks first.
+    ///
+    /// # Errors
+    /// When any of the bytes is not the engine's to write.
+    fn check_write(&mut self, addr: u64, length: usize) -> Result<(), MemFault>;
 }
 
 /// What a backend can do.

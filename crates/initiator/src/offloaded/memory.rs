@@ -156,6 +156,22 @@ impl AddressSpace {
         Some(())
     }
 
+    /// Whether `length` bytes at an address may be written.
+    fn room(&self, address: u64, length: usize) -> Option<()> {
+        let (area, slot, offset) = parts(address);
+        let end = offset.checked_add(length)?;
+        let limit = match area {
+            RING => self.ring.len(),
+            SENSE => self.tasks.get(slot)?.as_ref()?.sense.len(),
+            DATA => match self.tasks.get(slot)?.as_ref()?.data {
+                Data::In(_, limit) => limit,
+                Data::Nothing | Data::Out(_) => return None,
+            },
+            _ => return None,
+        };
+        (end <= limit).then_some(())
+    }
+
     fn try_write(&mut self, address: u64, from: &[u8]) -> Option<()> {
         let (area, slot, offset) = parts(address);
         match area {
@@ -178,6 +194,10 @@ impl HostMem for AddressSpace {
 
     fn write(&mut self, addr: u64, from: &[u8]) -> Result<(), MemFault> {
         self.try_write(addr, from).ok_or(MemFault { addr, length: from.len() })
+    }
+
+    fn check_write(&mut self, addr: u64, length: usize) -> Result<(), MemFault> {
+        self.room(addr, length).ok_or(MemFault { addr, length })
     }
 }
 
@@ -206,6 +226,12 @@ mod tests {
         }
         for wrong in [to + 2, from, STAGED, RING + 94, to + u64::from(u32::MAX), 0] {
             assert!(space.write(wrong, &some).is_err(), "{wrong:#x}");
+            assert!(space.check_write(wrong, some.len()).is_err(), "{wrong:#x}");
+        }
+        let areas = [(to, 8), (to + 8, 0), (RING + 93, 7), (AddressSpace::sense_address(write), 256)];
+        for (addr, length) in areas {
+            assert!(space.check_write(addr, length).is_ok(), "{addr:#x}, {length} bytes");
+            assert!(space.check_write(addr, length + 257).is_err(), "{addr:#x}, {length} bytes and more");
         }
         assert!(
             space.write(AddressSpace::sense_address(read) + 250, &some).is_err(),

@@ -11,18 +11,7 @@ use offload_rtl::{
     RxConnection, RxEngine, RxEntry, RxInputs, RxOutputs, RxPost, RxR2t, RxReply, RxRequest, RxTxPart, Width,
 };
 
-/// Where host memory begins, and its length in bytes. What lies outside is refused.
-pub const BASE: u64 = 0x1_0000_0000;
-pub const MEMORY_BYTES: usize = 0x8_0000;
-/// A list is read from here.
-const LIST_ADDR: u64 = BASE;
-/// The ring of raw PDUs.
-pub const RAW_ADDR: u64 = BASE + 0x2000;
-pub const RAW_SLOTS: u16 = 4;
-/// Sense data, and the data of tasks.
-pub const SENSE_ADDR: u64 = BASE + 0x1_8000;
-pub const DATA_ADDR: u64 = BASE + 0x2_0000;
-pub const DATA_BYTES: u64 = 0x6_0000;
+use super::random::{BASE, DATA_ADDR, LIST_ADDR, MEMORY_BYTES};
 
 /// How often the surroundings of the circuit are busy, in percent of the cycles.
 #[derive(Clone, Copy)]
@@ -69,29 +58,6 @@ pub struct Bench {
     /// The cycle of the last write.
     pub last_write: usize,
 }
-
-pub fn open_conn(flags: u8, max_data: u32) -> OpenConn {
-    OpenConn {
-        flags,
-        conn: 0,
-        max_outstanding_r2t: 2,
-        raw_slots: RAW_SLOTS,
-        user: 1,
-        raw_addr: RAW_ADDR,
-        raw_slot_bytes: 48 + 1020 + max_data,
-        max_recv_data_segment_length: max_data,
-        max_send_data_segment_length: 4096,
-        max_burst_length: 16384,
-        first_burst_length: 8192,
-        cmd_sn: 10,
-        max_cmd_sn: 30,
-        exp_stat_sn: 100,
-        snack_delay_us: 1000,
-        error_recovery_level: 0,
-    }
-}
-
-pub const BOTH_DIGESTS: u8 = conn_flags::HEADER_DIGEST | conn_flags::DATA_DIGEST;
 
 impl Bench {
     pub fn new(width: Width, open: OpenConn, seed: u64) -> Self {

@@ -1,0 +1,566 @@
+//! The whole engine as a circuit, behind the trait of every backend.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+
+use offload::encoding::{
+    CommandEntry, CommandState, DataAddressEntry, R2tEntry, SessionEntry, SessionState, StopReason,
+};
+use offload::limits::{MAX_COMMANDS, MAX_COMPLETIONS, MAX_OUTSTANDING_R2T, MAX_SGL_ELEMENTS};
+use offload::{Busy, CRC32C, Caps, Engine, HostMem, Tables};
+
+use crate::Width;
+use crate::ffi::{EngineIn, EngineOut, Model, WHOLE64, WHOLE512};
+use crate::packed::Bits;
+
+/// Completions that a PDU can cause: no PDU is begun without room for so many.
+const COMPLETIONS_PER_PDU: usize = 4;
+
+/// A read of host memory that the circuit has asked for.
+struct Read {
+    bytes: Vec<u8>,
+    at: usize,
+    fault: bool,
+}
+
+/// What the host does in a cycle, besides its memory.
+#[derive(Clone, Copy, Default)]
+struct Given<'a> {
+    descriptor: Option<&'a [u8; 64]>,
+    beat: Option<&'a [u8]>,
+    receives: bool,
+    sends: bool,
+    release: u16,
+}
+
+/// The circuit with what lies around it: host memory's answers, the Completion Buffer, the sending side of TCP.
+struct Circuit {
+    model: Model<EngineIn, EngineOut>,
+    width: Width,
+    /// Asserts see random registers until the first reset is over.
+    ignored: u32,
+    reads: VecDeque<Read>,
+    answers: VecDeque<bool>,
+    completions: VecDeque<[u8; 64]>,
+    /// Bytes that were sent, and not fetched yet.
+    out: VecDeque<u8>,
+    last: EngineOut,
+}
+
+impl Circuit {
+    fn new(width: Width, seed: u16) -> Self {
+        let functions = match width {
+            Width::Bits64 => WHOLE64,
+            Width::Bits512 => WHOLE512,
+        };
+        let mut model = Model::new(functions, seed);
+        let reset = EngineIn { rst: 1, ..EngineIn::default() };
+        let ignored = (0..3).map(|_| model.cycle(&reset).failed).last().unwrap_or(0);
+        let last = model.cycle(&EngineIn::default());
+        Self {
+            model,
+            width,
+            ignored,
+            reads: VecDeque::new(),
+            answers: VecDeque::new(),
+            completions: VecDeque::new(),
+            out: VecDeque::new(),
+            last,
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        self.completions.len() + COMPLETIONS_PER_PDU <= MAX_COMPLETIONS
+    }
+
+    /// One cycle. Host memory answers in the next one.
+    fn cycle(&mut self, memory: &mut dyn HostMem, given: Given) {
+        let room = self.has_room();
+        let mut inputs = EngineIn {
+            descriptor_valid: given.descriptor.is_some().into(),
+            descriptor: given.descriptor.map_or([0; 16], |record| words(record)),
+            rx_room: (given.receives && room).into(),
+            tx_room: (given.sends && room).into(),
+            done_ready: 1,
+            release: (given.release > 0).into(),
+            release_slots: given.release,
+            tx_ready: 1,
+            read_ready: 1,
+            run_ready: 1,
+            write_ready: 1,
+            ..EngineIn::default()
+        };
+        if let Some(beat) = given.beat {
+            (inputs.rx_valid, inputs.rx_count, inputs.rx_data) = (1, beat.len() as u8, words(beat));
+        }
+        if let Some(read) = self.reads.front() {
+            let end = read.bytes.len().min(read.at + self.width.bytes());
+            let beat = &read.bytes[read.at..end];
+            (inputs.read_data_valid, inputs.read_count) = (1, beat.len() as u8);
+            inputs.read_data = words(beat);
+            inputs.read_last = (end == read.bytes.len()).into();
+            inputs.read_fault = read.fault.into();
+        }
+        if let Some(refused) = self.answers.pop_front() {
+            (inputs.answer_valid, inputs.answer_refused) = (1, refused.into());
+        }
+        self.last = self.model.cycle(&inputs);
+        assert_eq!(self.last.failed, self.ignored, "an assert of the circuit has failed");
+        self.serve(memory, inputs.read_data_valid != 0);
+    }
+
+    /// What the circuit has said in the last cycle.
+    fn serve(&mut self, memory: &mut dyn HostMem, answered: bool) {
+        let out = &self.last;
+        if answered
+            && out.read_data_ready != 0
+            && let Some(read) = self.reads.front_mut()
+        {
+            read.at = read.bytes.len().min(read.at + self.width.bytes());
+            if read.at == read.bytes.len() {
+                self.reads.pop_front();
+            }
+        }
+        if out.read_valid != 0 {
+            let mut bytes = vec![0; out.read_bytes as usize];
+            let fault = memory.read(out.read_addr, &mut bytes).is_err();
+            self.reads.push_back(Read { bytes, at: 0, fault });
+        }
+        if out.run_valid != 0 {
+            self.answers.push_back(memory.check_write(out.run_addr, out.run_length as usize).is_err());
+        }
+        if out.write_valid != 0 {
+            let beat = bytes(&out.write_data);
+            let first = usize::from(out.write_first);
+            let written = &beat[first..first + usize::from(out.write_count)];
+            memory.write(out.write_addr, written).expect("the run was announced, and not refused");
+        }
+        if out.done_valid != 0 {
+            self.completions.push_back(bytes(&out.done));
+        }
+        if out.tx_valid != 0 {
+            self.out.extend(&bytes(&out.tx_data)[..usize::from(out.tx_count)]);
+        }
+    }
+
+    fn is_at_work(&self) -> bool {
+        let out = &self.last;
+        let moves = [out.busy, out.run_valid, out.write_valid, out.read_valid, out.done_valid, out.tx_valid];
+        out.idle == 0
+            || moves.iter().any(|flag| *flag != 0)
+            || !self.answers.is_empty()
+            || !self.reads.is_empty()
+    }
+
+    /// Cycles without work after which there is none: those from a beat of the stream to the decision on its PDU.
+    fn patience(&self) -> usize {
+        match self.width {
+            Width::Bits64 => 150,
+            Width::Bits512 => 60,
+        }
+    }
+
+    /// Runs until nothing more happens by itself.
+    fn settle(&mut self, memory: &mut dyn HostMem, given: Given, patience: usize) {
+        let mut quiet = 0;
+        while quiet < patience {
+            self.cycle(memory, given);
+            quiet = if self.is_at_work() { 0 } else { quiet + 1 };
+        }
+    }
+
+    fn is_open(&self) -> bool {
+        self.last.is_open != 0
+    }
+
+    /// The command at an index.
+    fn show(&mut self, index: u8) -> Option<Shown> {
+        let mut asks = true;
+        loop {
+            let inputs = EngineIn { show: asks.into(), show_index: index, ..EngineIn::default() };
+            let out = self.model.cycle(&inputs);
+            asks &= out.show_ready == 0;
+            if out.shown != 0 {
+                return (out.shown_found != 0).then(|| shown(&out));
+            }
+        }
+    }
+
+    fn element(&mut self, index: u16) -> (Element, u16) {
+        let inputs = EngineIn { show_element: 1, element: index, ..EngineIn::default() };
+        self.model.cycle(&inputs);
+        let out = self.model.cycle(&inputs);
+        let mut bits = Bits::of(&out.element);
+        let [begin, length] = std::array::from_fn(|_| bits.take(32) as u32);
+        (Element { addr: bits.take(64), length, begin }, out.element_next)
+    }
+
+    fn burst(&mut self, place: u16) -> Option<(u8, R2tEntry)> {
+        let inputs = EngineIn { peek_at: place, ..EngineIn::default() };
+        self.model.cycle(&inputs);
+        let out = self.model.cycle(&inputs);
+        let mut bits = Bits::of(&out.peek);
+        let [length, offset, r2t_sn] = std::array::from_fn(|_| bits.take(32) as u32);
+        bits.take(64);
+        let ttt = bits.take(32) as u32;
+        let index = bits.take(8) as u8;
+        let (sent, data_sn) = (out.peek_sent, out.peek_data_sn);
+        let entry = R2tEntry { ttt, r2t_sn, offset, length, sent, data_sn, ..R2tEntry::default() };
+        (out.peek_valid != 0).then_some((index, entry))
+    }
+}
+
+struct Element {
+    addr: u64,
+    length: u32,
+    begin: u32,
+}
+
+/// A command as the circuit has it, and the first and last element of its list.
+struct Shown {
+    entry: CommandEntry,
+    list: Option<(u16, u16)>,
+}
+
+fn shown(out: &EngineOut) -> Shown {
+    let mut post = Bits::of(&out.shown_post);
+    post.take(64);
+    let user = post.take(64);
+    post.take(64);
+    post.take(64);
+    let lun = post.take(64).to_le_bytes();
+    let edtl = post.take(32) as u32;
+    post.take(7);
+    let flags = post.take(8) as u8;
+    let mut rx = Bits::of(&out.shown_rx);
+    rx.take(5);
+    let [bytes_received, next_offset, next_sn] = std::array::from_fn(|_| rx.take(32) as u32);
+    let mut tx = Bits::of(&out.shown_tx);
+    tx.take(4);
+    let [bytes_sent, exp_stat_sn, cmd_sn] = std::array::from_fn(|_| tx.take(32) as u32);
+    let state = if tx.take(1) != 0 { CommandState::SENT } else { CommandState::QUEUED };
+    let itt = out.shown_tag;
+    let list = out.shown_list;
+    Shown {
+        entry: CommandEntry {
+            conn: 0,
+            flags,
+            state,
+            itt,
+            lun,
+            user,
+            edtl,
+            cmd_sn,
+            exp_stat_sn,
+            next_sn,
+            next_offset,
+            bytes_received,
+            bytes_sent,
+        },
+        list: (list >> 32 & 1 != 0).then_some(((list >> 16) as u16, list as u16)),
+    }
+}
+
+/// The receiving side of TCP: which bytes of the stream the circuit has, and those that it may have to be given again.
+#[derive(Default)]
+struct Feed {
+    /// Bytes of the stream that were taken from the caller.
+    position: u64,
+    /// The last of them.
+    recent: VecDeque<u8>,
+    /// Bytes that are to be given again, before those of the caller.
+    again: VecDeque<u8>,
+    /// Bytes that RESYNC leaves out.
+    skip: u64,
+    /// The stop has been seen.
+    stopped: bool,
+}
+
+impl Feed {
+    /// More than the circuit can hold: its Rx buffer, and what the packet controller accepts behind a stop.
+    const RECENT: usize = 4 * 65536;
+
+    /// The circuit has accepted bytes of the caller.
+    fn accepted(&mut self, bytes: &[u8]) {
+        self.position += bytes.len() as u64;
+        self.remember(bytes);
+    }
+
+    fn remember(&mut self, bytes: &[u8]) {
+        self.recent.extend(bytes);
+        let surplus = self.recent.len().saturating_sub(Self::RECENT);
+        self.recent.drain(..surplus);
+    }
+
+    /// The circuit has stopped and counts the bytes before `taken` only. Returns how many of the last `of_call` go back to the caller.
+    fn stop(&mut self, taken: u64, of_call: usize) -> usize {
+        let left = self.again.len() as u64;
+        // Up to here the circuit has the stream.
+        let had = self.position - left;
+        let beyond = had.saturating_sub(taken) as usize;
+        let unread = self.recent.split_off(self.recent.len() - beyond);
+        let back = beyond.min(of_call);
+        for byte in unread.iter().take(beyond - back).rev() {
+            self.again.push_front(*byte);
+        }
+        self.position -= back as u64;
+        self.stopped = true;
+        back
+    }
+
+    /// RESYNC: the next PDU begins at `position`, and `taken` bytes count so far.
+    fn restart(&mut self, position: u64, taken: u64) {
+        let skip = position.saturating_sub(taken);
+        let known = skip.min(self.again.len() as u64);
+        self.again.drain(..known as usize);
+        (self.skip, self.stopped) = (skip - known, false);
+        self.recent.clear();
+    }
+}
+
+/// The engine of `rtl/engine/engine.sv`, simulated: one connection, ErrorRecoveryLevel 0, and at 64 bit a buffer of 4096 bytes.
+///
+/// A call runs the circuit until nothing more happens by itself. What it has to send lies here until `tx` fetches it.
+pub struct RtlEngine {
+    circuit: RefCell<Circuit>,
+    feed: Feed,
+}
+
+impl RtlEngine {
+    /// After power-up, with random contents from `seed`, and a reset.
+    pub fn new(width: Width, seed: u16) -> Self {
+        Self { circuit: RefCell::new(Circuit::new(width, seed)), feed: Feed::default() }
+    }
+
+    /// The largest data segment in either direction, in bytes.
+    pub fn buffer_bytes(width: Width) -> u32 {
+        match width {
+            Width::Bits64 => 4096,
+            Width::Bits512 => 65536,
+        }
+    }
+
+    /// Gives bytes until the circuit takes no more of them; returns how many it has accepted.
+    fn give(circuit: &mut Circuit, memory: &mut dyn HostMem, bytes: &[u8]) -> usize {
+        let receives = Given { receives: true, ..Given::default() };
+        let (mut sent, mut refused) = (0, 0);
+        while sent < bytes.len() && refused < 400 && circuit.last.stopped == 0 {
+            let beat = &bytes[sent..bytes.len().min(sent + circuit.width.bytes())];
+            circuit.cycle(memory, Given { beat: Some(beat), ..receives });
+            if circuit.last.rx_ready != 0 {
+                sent += beat.len();
+            }
+            let waits = circuit.last.rx_ready == 0 && !circuit.is_at_work();
+            refused = if waits { refused + 1 } else { 0 };
+        }
+        circuit.settle(memory, receives, circuit.patience());
+        sent
+    }
+
+    fn session_entry(&self, circuit: &Circuit) -> SessionEntry {
+        let out = &circuit.last;
+        let stopped = out.stopped != 0;
+        let had = self.feed.position - self.feed.again.len() as u64;
+        SessionEntry {
+            conn: 0,
+            state: if stopped { SessionState::STOPPED } else { SessionState::OPEN },
+            flags: out.conn_flags,
+            polynomial: CRC32C,
+            cmd_sn: out.cmd_sn,
+            exp_cmd_sn: out.exp_cmd_sn,
+            max_cmd_sn: out.max_cmd_sn,
+            exp_stat_sn: out.stat_sn,
+            next_stat_sn: out.stat_sn,
+            max_recv_data_segment_length: out.max_recv,
+            max_send_data_segment_length: out.max_send,
+            max_burst_length: out.max_burst,
+            first_burst_length: out.first_burst,
+            snack_delay_us: out.snack_delay,
+            rx_position: if stopped { out.taken } else { had },
+            error_recovery_level: 0,
+            stop_reason: StopReason(out.stop_reason),
+            raw_slots_free: out.raw_free,
+            commands: out.tasks_used,
+            max_outstanding_r2t: out.max_outstanding_r2t,
+        }
+    }
+}
+
+impl Engine for RtlEngine {
+    fn caps(&self) -> Caps {
+        Caps {
+            interface_version: 1,
+            roles: 1,
+            conn_flags: Caps::SOFTWARE.conn_flags,
+            connections: 1,
+            commands: MAX_COMMANDS as u16,
+            sgl_elements: MAX_SGL_ELEMENTS,
+            outstanding_r2t: MAX_OUTSTANDING_R2T,
+            buffer_bytes: Self::buffer_bytes(self.circuit.borrow().width),
+        }
+    }
+
+    fn submit(&mut self, memory: &mut dyn HostMem, record: &[u8; 64]) -> Result<(), Busy> {
+        let circuit = self.circuit.get_mut();
+        let held = if circuit.is_open() { usize::from(circuit.last.tasks_used) } else { 0 };
+        if circuit.completions.len() + held + 1 > MAX_COMPLETIONS {
+            return Err(Busy);
+        }
+        let was_open = circuit.is_open();
+        let taken = circuit.last.taken;
+        loop {
+            circuit.cycle(memory, Given { descriptor: Some(record), ..Given::default() });
+            if circuit.last.opens != 0 {
+                self.feed = Feed::default();
+            }
+            if circuit.last.descriptor_ready != 0 {
+                break;
+            }
+        }
+        let mut quiet = 0;
+        while quiet < 3 {
+            circuit.cycle(memory, Given::default());
+            if circuit.last.opens != 0 {
+                self.feed = Feed::default();
+            }
+            if circuit.last.restart != 0 {
+                self.feed.restart(circuit.last.restart_position, taken);
+            }
+            quiet = if circuit.is_at_work() { 0 } else { quiet + 1 };
+        }
+        if was_open && !circuit.is_open() {
+            circuit.out.clear();
+        }
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Option<[u8; 64]> {
+        self.circuit.get_mut().completions.pop_front()
+    }
+
+    fn rx(&mut self, memory: &mut dyn HostMem, conn: u16, bytes: &[u8]) -> usize {
+        let circuit = self.circuit.get_mut();
+        if conn != 0 || !circuit.is_open() || self.feed.stopped {
+            return 0;
+        }
+        let feed = &mut self.feed;
+        let skipped = feed.skip.min(bytes.len() as u64) as usize;
+        feed.skip -= skipped as u64;
+        feed.position += skipped as u64;
+        let bytes = &bytes[skipped..];
+        let mut again: Vec<u8> = feed.again.iter().copied().collect();
+        let accepted = Self::give(circuit, memory, &again);
+        feed.again.drain(..accepted);
+        again.truncate(accepted);
+        feed.remember(&again);
+        let mut used = 0;
+        if feed.again.is_empty() && !bytes.is_empty() && circuit.last.stopped == 0 {
+            used = Self::give(circuit, memory, bytes);
+            feed.accepted(&bytes[..used]);
+        }
+        if circuit.last.stopped != 0 {
+            used -= feed.stop(circuit.last.taken, used);
+        }
+        skipped + used
+    }
+
+    fn tx(&mut self, memory: &mut dyn HostMem, conn: u16, out: &mut [u8]) -> usize {
+        let circuit = self.circuit.get_mut();
+        if conn != 0 || !circuit.is_open() {
+            return 0;
+        }
+        if circuit.out.len() < out.len() {
+            circuit.settle(memory, Given { sends: true, ..Given::default() }, 3);
+        }
+        let count = circuit.out.len().min(out.len());
+        out.iter_mut().zip(circuit.out.drain(..count)).for_each(|(to, from)| *to = from);
+        count
+    }
+
+    fn release_raw(&mut self, conn: u16, slots: u16) {
+        let circuit = self.circuit.get_mut();
+        if conn == 0 && circuit.is_open() && slots > 0 {
+            let given = Given { release: slots, ..Given::default() };
+            circuit.cycle(&mut NoMemory, given);
+            circuit.cycle(&mut NoMemory, Given::default());
+        }
+    }
+
+    /// At ErrorRecoveryLevel 0 the engine has no use for time.
+    fn advance(&mut self, _now_us: u64) {}
+
+    fn deadline_us(&self) -> Option<u64> {
+        None
+    }
+
+    fn tables(&self) -> Tables {
+        let mut circuit = self.circuit.borrow_mut();
+        let mut tables = Tables::default();
+        if !circuit.is_open() {
+            return tables;
+        }
+        tables.sessions.push(self.session_entry(&circuit));
+        let used = usize::from(circuit.last.tasks_used);
+        let mut commands: Vec<(u8, Shown)> =
+            (0..=u8::MAX).filter_map(|index| Some((index, circuit.show(index)?))).take(used).collect();
+        commands.sort_by_key(|(_, shown)| shown.entry.itt);
+        for (_, shown) in &commands {
+            tables.commands.push(shown.entry);
+            let itt = shown.entry.itt;
+            let mut at = shown.list.map(|(first, _)| first);
+            for element in 0.. {
+                let Some(index) = at else { break };
+                let (Element { addr, length, begin: buffer_offset }, next) = circuit.element(index);
+                let conn = 0;
+                tables.data_addresses.push(DataAddressEntry {
+                    conn,
+                    element,
+                    itt,
+                    addr,
+                    length,
+                    buffer_offset,
+                });
+                at = shown.list.filter(|(_, last)| *last != index).map(|_| next);
+            }
+        }
+        for place in 0.. {
+            let Some((index, burst)) = circuit.burst(place) else { break };
+            let task = commands.iter().find(|(other, _)| *other == index);
+            tables.r2ts.extend(task.map(|(_, shown)| R2tEntry { itt: shown.entry.itt, ..burst }));
+        }
+        tables
+    }
+
+    fn session(&self, conn: u16) -> Option<SessionEntry> {
+        let circuit = self.circuit.borrow();
+        (conn == 0 && circuit.is_open()).then(|| self.session_entry(&circuit))
+    }
+}
+
+/// Where nothing is accessed.
+struct NoMemory;
+
+impl HostMem for NoMemory {
+    fn read(&mut self, addr: u64, into: &mut [u8]) -> Result<(), offload::MemFault> {
+        Err(offload::MemFault { addr, length: into.len() })
+    }
+
+    fn write(&mut self, addr: u64, from: &[u8]) -> Result<(), offload::MemFault> {
+        Err(offload::MemFault { addr, length: from.len() })
+    }
+
+    fn check_write(&mut self, addr: u64, length: usize) -> Result<(), offload::MemFault> {
+        Err(offload::MemFault { addr, length })
+    }
+}
+
+fn words(bytes: &[u8]) -> [u32; 16] {
+    let mut filled = [0; 64];
+    filled[..bytes.len()].copy_from_slice(bytes);
+    let (words, _) = filled.as_chunks::<4>();
+    std::array::from_fn(|i| u32::from_le_bytes(words[i]))
+}
+
+fn bytes(words: &[u32; 16]) -> [u8; 64] {
+    std::array::from_fn(|i| words[i / 4].to_le_bytes()[i % 4])
+}

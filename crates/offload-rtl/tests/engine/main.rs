@@ -1,0 +1,197 @@
+//! The whole engine as a circuit against the engine in software: the same descriptors and the same bytes give the same completions, the
+//! same bytes to send, the same host memory and the same tables.
+#![forbid(unsafe_code)]
+
+mod pair;
+#[path = "../rx_engine/peer.rs"]
+#[allow(dead_code, reason = "the tests of the receive side use the rest")]
+mod peer;
+#[path = "../rx_engine/random.rs"]
+#[allow(dead_code, reason = "the tests of the receive side use the rest")]
+mod random;
+
+use fastrand::Rng;
+use offload::encoding::{
+    Abort, CompletionKind, DigestAction, OpenConn, RawReason, Resync, SendRaw, SetParams, StopReason,
+    TaskResult, raw_flags,
+};
+use offload_rtl::Width;
+use pair::{Pair, SENT, WAITED};
+use peer::{next_pdu, random_bytes};
+use random::{LIST_ADDR, RAW_SLOTS, max_data, open_conn, random_flip, random_open, random_task};
+
+/// A PDU of software with random contents; some are refused.
+fn send_raw(pair: &mut Pair, random: &mut Rng) {
+    let ahs_words = if random.bool() { 0 } else { random.u8(1..=30) };
+    let data_bytes = if random.bool() { 0 } else { random.u32(..100) };
+    let mut bytes = random_bytes(48 + 4 * usize::from(ahs_words) + data_bytes as usize, random);
+    bytes[0] = random.u8(..2) << 6;
+    bytes[4..8].copy_from_slice(&data_bytes.to_be_bytes());
+    bytes[4] = ahs_words;
+    pair.write(LIST_ADDR, &bytes);
+    let flags = if random.bool() { raw_flags::CMD_SN } else { 0 };
+    let mut send = SendRaw {
+        flags,
+        addr: LIST_ADDR,
+        length: bytes.len() as u32,
+        user: random.u64(..),
+        ..SendRaw::default()
+    };
+    match random.u8(..20) {
+        0 => send.flags |= 2,
+        1 => send.length += 1,
+        2 => send.addr = 16,
+        _ => {}
+    }
+    pair.submit(&send.emit());
+}
+
+fn set_params(pair: &mut Pair, open: &mut OpenConn, random: &mut Rng) {
+    let most = open.raw_slot_bytes - 1068;
+    let set = SetParams {
+        max_recv_data_segment_length: random.u32(500..=most),
+        max_send_data_segment_length: random.u32(500..=4096),
+        snack_delay_us: random.u32(..),
+        ..SetParams::default()
+    };
+    if pair.submit(&set.emit()) == Some(TaskResult::GOOD.0) {
+        open.max_recv_data_segment_length = set.max_recv_data_segment_length;
+    }
+}
+
+/// PDUs of the peer until one waits for a slot or stops the connection, for both.
+fn stretch(pair: &mut Pair, open: &OpenConn, random: &mut Rng) -> usize {
+    let mut pdus = 0;
+    for _ in 0..random.usize(1..40) {
+        let tables = pair.software_tables();
+        let mut pdu = next_pdu(open, &tables.sessions[0], &tables.commands, random);
+        random_flip(&mut pdu, open, random);
+        pdus += 1;
+        if !pair.lead(&pdu) {
+            break;
+        }
+    }
+    pair.catch_up(random);
+    while !pair.has_all() && !pair.is_stopped() {
+        pair.release(random.u16(1..=RAW_SLOTS + 1));
+        pair.catch_up(random);
+    }
+    pdus
+}
+
+/// One connection from OPEN_CONN to ABORT of all tasks.
+fn connection(pair: &mut Pair, random: &mut Rng) -> usize {
+    let mut open = random_open(pair.width(), random);
+    assert_eq!(pair.open(&open), Some(TaskResult::GOOD.0));
+    let (mut pdus, mut raws) = (0, 0);
+    for _ in 0..random.usize(1..25) {
+        match random.u8(..12) {
+            0 => drop(pair.submit(&Abort { itt: random.u32(..24), ..Abort::default() }.emit())),
+            1 => set_params(pair, &mut open, random),
+            // The ring of PDUs of software has room for some.
+            2..5 if raws < 12 => {
+                send_raw(pair, random);
+                raws += 1;
+            }
+            _ => {}
+        }
+        for _ in 0..random.usize(..4) {
+            let (post, list) = random_task(random);
+            pair.post(&post, &list);
+        }
+        if random.u8(..3) > 0 {
+            pair.transmit();
+        }
+        pdus += stretch(pair, &open, random);
+        pair.release(random.u16(..=RAW_SLOTS));
+        if pair.is_stopped() {
+            // A position that was taken already is refused.
+            if random.u8(..4) == 0 {
+                pair.submit(&Resync { position: pair.taken().saturating_sub(1), ..Resync::default() }.emit());
+            }
+            // The next PDU begins behind all that was sent, or behind some bytes more.
+            let rubbish = random_bytes(random.usize(..2) * random.usize(..70), random);
+            pair.lead(&rubbish);
+            let position = pair.taken() + pair.left() as u64;
+            assert_eq!(
+                pair.submit(&Resync { position, ..Resync::default() }.emit()),
+                Some(TaskResult::GOOD.0)
+            );
+            pair.catch_up(random);
+            assert!(pair.has_all(), "what is left out is taken");
+        }
+    }
+    pair.transmit();
+    pair.submit(&Abort { itt: u32::MAX, ..Abort::default() }.emit());
+    pdus
+}
+
+/// At least so many PDUs, and until everything has happened that must.
+fn campaign(width: Width, pdus: usize, seed: u64) -> (usize, usize) {
+    let mut random = Rng::with_seed(seed);
+    let mut pair = Pair::new(width, seed);
+    let mut done = 0;
+    let missing = |pair: &Pair| WANTED.iter().filter(|wanted| !pair.seen.contains(wanted)).count();
+    while done < pdus || (missing(&pair) > 0 && done < 20 * pdus) {
+        done += connection(&mut pair, &mut random);
+    }
+    assert_eq!(missing(&pair), 0, "{:?}", pair.seen);
+    (done, pair.sent_bytes)
+}
+
+/// What must have happened for a campaign to count, each with its result, action or reason.
+const WANTED: [(CompletionKind, u8); 22] = [
+    (CompletionKind::TASK_DONE, TaskResult::GOOD.0),
+    (CompletionKind::TASK_DONE, TaskResult::ABORTED.0),
+    (CompletionKind::TASK_DONE, TaskResult::INVALID.0),
+    (CompletionKind::TASK_DONE, TaskResult::NO_TASK.0),
+    (CompletionKind::TASK_DONE, TaskResult::ITT_IN_USE.0),
+    (CompletionKind::TASK_DONE, TaskResult::BAD_SGL.0),
+    (CompletionKind::TASK_DONE, TaskResult::MEMORY.0),
+    (CompletionKind::RAW_PDU, RawReason::OPCODE.0),
+    (CompletionKind::RAW_PDU, RawReason::NO_TASK.0),
+    (CompletionKind::RAW_PDU, RawReason::PROTOCOL.0),
+    (CompletionKind::RAW_PDU, RawReason::SEQUENCE.0),
+    (CompletionKind::DIGEST_ERROR, DigestAction::STOPPED.0),
+    (CompletionKind::NEED_RESYNC, StopReason::HEADER_DIGEST.0),
+    (CompletionKind::NEED_RESYNC, StopReason::DATA_TOO_LONG.0),
+    (CompletionKind::NEED_RESYNC, StopReason::DATA_DIGEST.0),
+    (CompletionKind::NEED_RESYNC, StopReason::PROTOCOL.0),
+    (CompletionKind::NEED_RESYNC, StopReason::SEQUENCE.0),
+    (CompletionKind::NEED_RESYNC, StopReason::MEMORY.0),
+    // No completions: a PDU has waited for a slot; opcodes that were sent.
+    (WAITED, 0),
+    (SENT, 0x01),
+    (SENT, 0x05),
+    (SENT, 0x00),
+];
+
+#[test]
+fn random_conversations_are_as_in_the_engine_in_software() {
+    for width in [Width::Bits64, Width::Bits512] {
+        let (pdus, bytes) = campaign(width, 1500, 21);
+        println!("{width:?}: {pdus} PDUs received, {bytes} bytes sent");
+    }
+}
+
+/// The same, longer.
+#[test]
+#[ignore = "minutes"]
+fn many_more_pdus() {
+    for width in [Width::Bits64, Width::Bits512] {
+        let (pdus, bytes) = campaign(width, 20_000, 22);
+        println!("{width:?}: {pdus} PDUs received, {bytes} bytes sent");
+    }
+}
+
+/// What the circuit does not have is refused, and a connection opens after it.
+#[test]
+fn what_is_not_there_is_refused() {
+    let width = Width::Bits512;
+    let mut pair = Pair::new(width, 1);
+    let recovers = OpenConn { error_recovery_level: 1, ..open_conn(0, max_data(width)) };
+    assert_eq!(pair.circuit_only(&recovers.emit()), TaskResult::NOT_SUPPORTED.0);
+    let second = OpenConn { conn: 1, ..open_conn(0, max_data(width)) };
+    assert_eq!(pair.circuit_only(&second.emit()), TaskResult::INVALID.0);
+    assert_eq!(pair.open(&open_conn(0, max_data(width))), Some(TaskResult::GOOD.0));
+}
