@@ -4,6 +4,8 @@
 ARGS ?=
 # How long `make test` runs every fuzz target.
 FUZZ_SECONDS ?= 15
+# How many times as long the random campaigns of `make rtl` are.
+TIMES ?= 1
 
 .PHONY: run test rtl rtl-proofs rtl-cycles rtl-report
 
@@ -21,7 +23,7 @@ test:
 rtl:
 	@scripts/setup.sh rtl
 	scripts/rtl-lint.sh
-	cargo test -p intact-offload-rtl --features verilator
+	RTL_TIMES=$(TIMES) cargo test -p intact-offload-rtl --features verilator
 
 # Proofs about the circuits, each also with faults planted: two minutes. ARGS=credit runs one.
 rtl-proofs:
@@ -31,7 +33,7 @@ rtl-proofs:
 # Writes rtl/cycles.json: the cycles of the receive module's stages, which `make rtl` compares with the circuits.
 rtl-cycles:
 	@scripts/setup.sh rtl
-	cargo test -p intact-offload-rtl --features verilator --test cycles -- --ignored
+	WRITE_CYCLES=1 cargo test -p intact-offload-rtl --features verilator --test cycles
 
 # Area and clock of the circuits on an ECP5, compared with rtl/report.json. ARGS=--write replaces the report.
 rtl-report:

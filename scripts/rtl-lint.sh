@@ -16,8 +16,8 @@ credit=(common/credit_fifo.sv common/credit_sender.sv)
 rx=(rx/rx_window.sv rx/rx_scout.sv rx/rx_crc.sv rx/rx_check.sv rx/rx_packet.sv)
 lint crc64 "${narrow[@]}" crc/crc64.sv
 lint crc_wide "${wide[@]}"
-lint guard -GBytes=64 crc/guard.sv
-lint guard -GBytes=8 crc/guard.sv
+lint guard -GBytes=64 crc/crc_pkg.sv crc/guard.sv
+lint guard -GBytes=8 crc/crc_pkg.sv crc/guard.sv
 lint credit_link "${credit[@]}" common/credit_link.sv
 lint task_table rx/task_table.sv
 lint rx_packet -GBytes=64 "${narrow[@]}" "${wide[@]}" "${credit[@]}" "${rx[@]}"

@@ -53,27 +53,12 @@ module guard #(
   endfunction
   localparam matrix_t ToX = to_x();
 
-  // The inverse, by elimination on columns.
-  function automatic matrix_t inverse(matrix_t matrix);
-    matrix_t m, i;
-    logic [15:0] swap;
-    m = matrix;
-    for (int unsigned b = 0; b < 16; b++) i[b] = 16'd1 << b;
-    for (int unsigned row = 0; row < 16; row++) begin
-      for (int unsigned c = row; c < 16; c++) begin
-        if (m[c][row] && !m[row][row]) begin
-          swap = m[c]; m[c] = m[row]; m[row] = swap;
-          swap = i[c]; i[c] = i[row]; i[row] = swap;
-        end
-      end
-      for (int unsigned c = 0; c < 16; c++) begin
-        if (c != row && m[c][row]) begin
-          m[c] = m[c] ^ m[row];
-          i[c] = i[c] ^ i[row];
-        end
-      end
-    end
-    return i;
+  // The function of `crc_pkg` is for 32 bits; the upper half stays as it is.
+  function automatic matrix_t inverse(matrix_t m);
+    crc_pkg::matrix_t wide;
+    for (int unsigned b = 0; b < 32; b++) wide[b] = b < 16 ? {16'd0, m[b]} : 32'd1 << b;
+    wide = crc_pkg::inverse(wide);
+    for (int unsigned b = 0; b < 16; b++) inverse[b] = wide[b][15:0];
   endfunction
 
   // Column i: what bit i of a beat adds to the register, in powers of y. The last bit of the stream is bit 0 of the last byte.

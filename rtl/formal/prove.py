@@ -122,7 +122,7 @@ TABLE_FAULTS = [
 
 def guard(width):
     check = lambda circuit: crc.guard(circuit, width)
-    return lambda fault: linear(f"guard_{width}", "guard", ["crc/guard"], f"-G Bytes={width // 8}", check, fault), GUARD_FAULTS
+    return lambda fault: linear(f"guard_{width}", "guard", ["crc/crc_pkg", "crc/guard"], f"-G Bytes={width // 8}", check, fault), GUARD_FAULTS
 
 
 # Name: a proof, which takes a fault or none, and the faults that it must see.

@@ -29,8 +29,8 @@ UNITS = {
     "crc64": (64, "crc64", {}, NARROW + ["crc/crc64"]),
     "crc_wide": (512, "crc_wide", {}, ["crc/crc_pkg", "crc/crc_wide"]),
     "credit_fifo": (0, "credit_fifo", {}, ["common/credit_fifo"]),
-    "guard_64": (64, "guard", {"Bytes": 8}, ["crc/guard"]),
-    "guard_512": (512, "guard", {"Bytes": 64}, ["crc/guard"]),
+    "guard_64": (64, "guard", {"Bytes": 8}, ["crc/crc_pkg", "crc/guard"]),
+    "guard_512": (512, "guard", {"Bytes": 64}, ["crc/crc_pkg", "crc/guard"]),
     "task_table": (0, "task_table", {}, ["rx/task_table"]),
 }
 WIDE = ["crc/crc_pkg", "crc/crc_wide"]

@@ -1,6 +1,7 @@
 //! The CRC units.
 
 use crate::ffi::{CRC64, Crc64In, CrcOut, CrcWideIn, Model, WIDE_CRC32, WIDE_CRC32C, WIDE_KOOPMAN};
+use crate::packed::words;
 
 /// The polynomials that a wide unit is built for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -122,8 +123,7 @@ impl CrcWide {
     pub fn cycle(&mut self, beat: Option<BeatWide>) -> Cycle {
         let mut inputs = CrcWideIn { init: self.init, xor_out: self.xor_out, ..CrcWideIn::default() };
         if let Some(beat) = beat {
-            let (words, _) = beat.data.as_chunks::<4>();
-            inputs.data = std::array::from_fn(|i| u32::from_le_bytes(words[i]));
+            inputs.data = words(&beat.data);
             inputs.keep = beat.keep;
             inputs.last = beat.last.into();
             inputs.valid = 1;

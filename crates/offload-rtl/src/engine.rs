@@ -11,7 +11,9 @@ use offload::{Busy, CRC32C, Caps, Engine, HostMem, Tables};
 
 use crate::Width;
 use crate::ffi::{EngineIn, EngineOut, Model, WHOLE64, WHOLE512};
-use crate::packed::Bits;
+use crate::packed::{bytes, words};
+use crate::task::{Element, RxPart, TaskPost, TxPart, ends_of_list};
+use crate::tx::Burst;
 
 /// Completions that a PDU can cause: no PDU is begun without room for so many.
 const COMPLETIONS_PER_PDU: usize = 4;
@@ -186,34 +188,22 @@ impl Circuit {
         }
     }
 
-    fn element(&mut self, index: u16) -> (Element, u16) {
+    fn element(&mut self, index: u16) -> Element {
         let inputs = EngineIn { show_element: 1, element: index, ..EngineIn::default() };
         self.model.cycle(&inputs);
         let out = self.model.cycle(&inputs);
-        let mut bits = Bits::of(&out.element);
-        let [begin, length] = std::array::from_fn(|_| bits.take(32) as u32);
-        (Element { addr: bits.take(64), length, begin }, out.element_next)
+        Element::unpack(&out.element, out.element_next)
     }
 
     fn burst(&mut self, place: u16) -> Option<(u8, R2tEntry)> {
         let inputs = EngineIn { peek_at: place, ..EngineIn::default() };
         self.model.cycle(&inputs);
         let out = self.model.cycle(&inputs);
-        let mut bits = Bits::of(&out.peek);
-        let [length, offset, r2t_sn] = std::array::from_fn(|_| bits.take(32) as u32);
-        bits.take(64);
-        let ttt = bits.take(32) as u32;
-        let index = bits.take(8) as u8;
+        let Burst { index, ttt, r2t_sn, offset, length, .. } = Burst::unpack(&out.peek);
         let (sent, data_sn) = (out.peek_sent, out.peek_data_sn);
         let entry = R2tEntry { ttt, r2t_sn, offset, length, sent, data_sn, ..R2tEntry::default() };
         (out.peek_valid != 0).then_some((index, entry))
     }
-}
-
-struct Element {
-    addr: u64,
-    length: u32,
-    begin: u32,
 }
 
 /// A command as the circuit has it, and the first and last element of its list.
@@ -223,41 +213,26 @@ struct Shown {
 }
 
 fn shown(out: &EngineOut) -> Shown {
-    let mut post = Bits::of(&out.shown_post);
-    post.take(64);
-    let user = post.take(64);
-    post.take(64);
-    post.take(64);
-    let lun = post.take(64).to_le_bytes();
-    let edtl = post.take(32) as u32;
-    post.take(7);
-    let flags = post.take(8) as u8;
-    let mut rx = Bits::of(&out.shown_rx);
-    rx.take(5);
-    let [bytes_received, next_offset, next_sn] = std::array::from_fn(|_| rx.take(32) as u32);
-    let mut tx = Bits::of(&out.shown_tx);
-    tx.take(4);
-    let [bytes_sent, exp_stat_sn, cmd_sn] = std::array::from_fn(|_| tx.take(32) as u32);
-    let state = if tx.take(1) != 0 { CommandState::SENT } else { CommandState::QUEUED };
-    let itt = out.shown_tag;
-    let list = out.shown_list;
+    let post = TaskPost::unpack(&out.shown_post);
+    let rx = RxPart::unpack(&out.shown_rx);
+    let tx = TxPart::unpack(&out.shown_tx);
     Shown {
         entry: CommandEntry {
             conn: 0,
-            flags,
-            state,
-            itt,
-            lun,
-            user,
-            edtl,
-            cmd_sn,
-            exp_stat_sn,
-            next_sn,
-            next_offset,
-            bytes_received,
-            bytes_sent,
+            flags: post.flags,
+            state: if tx.sent { CommandState::SENT } else { CommandState::QUEUED },
+            itt: out.shown_tag,
+            lun: post.lun,
+            user: post.user,
+            edtl: post.edtl,
+            cmd_sn: tx.cmd_sn,
+            exp_stat_sn: tx.exp_stat_sn,
+            next_sn: rx.next_sn,
+            next_offset: rx.next_offset,
+            bytes_received: rx.bytes_received,
+            bytes_sent: tx.bytes_sent,
         },
-        list: (list >> 32 & 1 != 0).then_some(((list >> 16) as u16, list as u16)),
+        list: ends_of_list(out.shown_list),
     }
 }
 
@@ -510,7 +485,7 @@ impl Engine for RtlEngine {
             let mut at = shown.list.map(|(first, _)| first);
             for element in 0.. {
                 let Some(index) = at else { break };
-                let (Element { addr, length, begin: buffer_offset }, next) = circuit.element(index);
+                let Element { addr, length, begin: buffer_offset, next } = circuit.element(index);
                 let conn = 0;
                 tables.data_addresses.push(DataAddressEntry {
                     conn,
@@ -552,15 +527,4 @@ impl HostMem for NoMemory {
     fn check_write(&mut self, addr: u64, length: usize) -> Result<(), offload::MemFault> {
         Err(offload::MemFault { addr, length })
     }
-}
-
-fn words(bytes: &[u8]) -> [u32; 16] {
-    let mut filled = [0; 64];
-    filled[..bytes.len()].copy_from_slice(bytes);
-    let (words, _) = filled.as_chunks::<4>();
-    std::array::from_fn(|i| u32::from_le_bytes(words[i]))
-}
-
-fn bytes(words: &[u32; 16]) -> [u8; 64] {
-    std::array::from_fn(|i| words[i / 4].to_le_bytes()[i % 4])
 }

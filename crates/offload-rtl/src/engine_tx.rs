@@ -1,26 +1,10 @@
 //! The transmit half of the engine: command buffer, control module, transmit module.
 
 use crate::ffi::{ENGINE_TX64, ENGINE_TX512, EngineTxIn, EngineTxOut, Model};
-use crate::packed::Bits;
-use crate::tx::{TaskPost, TxCycle, TxInputs, common_inputs, common_outputs};
+use crate::packed::{bytes, words};
+use crate::task::{StoreRequest, TaskPost};
+use crate::tx::{TxCycle, TxInputs, common_inputs, common_outputs};
 use crate::{Tx, Width};
-
-/// What the control module asks of the task store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StoreRequest {
-    /// An index for a task with this tag.
-    PostBegin(u32),
-    /// The next element of its list: address and length.
-    PostElement(u64, u32),
-    /// The list is complete.
-    PostEnd(TaskPost),
-    /// The task is not posted.
-    PostCancel,
-    /// The task with this tag ends, with this code of `TaskResult`.
-    EndTask(u32, u8),
-    /// The task with this index.
-    Peek(u8),
-}
 
 /// The answer of the task store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,24 +85,19 @@ impl EngineTx {
             ..EngineTxIn::default()
         };
         if let Some(descriptor) = &given.descriptor {
-            let (words, _) = descriptor.as_chunks::<4>();
-            inputs.descriptor = std::array::from_fn(|i| u32::from_le_bytes(words[i]));
+            inputs.descriptor = words(descriptor);
         }
         if let Some(reply) = &given.reply {
             inputs.reply_valid = 1;
             (inputs.reply, inputs.reply_index, inputs.tx.look_tag) = (reply.result, reply.index, reply.itt);
         }
         let out = self.model.cycle(&inputs);
-        let mut done = [0; 64];
-        done.iter_mut()
-            .zip(out.done.iter().flat_map(|word| word.to_le_bytes()))
-            .for_each(|(to, from)| *to = from);
         EngineTxCycle {
             tx: common_outputs(&given.tx, &out.tx, self.ignored),
             descriptor_taken: given.descriptor.is_some() && out.descriptor_ready != 0,
             due_taken: given.due.is_some() && out.due_ready != 0,
             request: (out.request_valid != 0).then(|| request(&out)),
-            done: (out.done_valid != 0).then_some(done),
+            done: (out.done_valid != 0).then(|| bytes(&out.done)),
             is_open: out.is_open != 0,
         }
     }
@@ -133,27 +112,9 @@ fn request(out: &EngineTxOut) -> StoreRequest {
     match out.request {
         0 => StoreRequest::PostBegin(out.request_tag),
         1 => StoreRequest::PostElement(out.request_addr, out.request_length),
-        2 => StoreRequest::PostEnd(post(&out.request_post)),
+        2 => StoreRequest::PostEnd(TaskPost::unpack(&out.request_post)),
         3 => StoreRequest::PostCancel,
         4 => StoreRequest::EndTask(out.request_tag, out.request_result),
         _ => StoreRequest::Peek(out.request_index),
-    }
-}
-
-fn post(words: &[u32; 12]) -> TaskPost {
-    let mut bits = Bits::of(words);
-    // The area for sense data and `user` are the receive half's.
-    bits.take(64);
-    bits.take(64);
-    let mut cdb = [0; 16];
-    cdb[..8].copy_from_slice(&bits.take(64).to_le_bytes());
-    cdb[8..].copy_from_slice(&bits.take(64).to_le_bytes());
-    TaskPost {
-        cdb,
-        lun: bits.take(64).to_le_bytes(),
-        edtl: bits.take(32) as u32,
-        priority: bits.take(4) as u8,
-        attr: bits.take(3) as u8,
-        flags: bits.take(8) as u8,
     }
 }

@@ -25,6 +25,8 @@ mod rx_packet;
 #[cfg(feature = "verilator")]
 mod snack_table;
 #[cfg(feature = "verilator")]
+mod task;
+#[cfg(feature = "verilator")]
 mod task_table;
 #[cfg(feature = "verilator")]
 mod tx;
@@ -36,22 +38,18 @@ pub use credit::{CreditCycle, CreditLink};
 #[cfg(feature = "verilator")]
 pub use engine::RtlEngine;
 #[cfg(feature = "verilator")]
-pub use engine_tx::{EngineTx, EngineTxCycle, EngineTxInputs, StoreReply, StoreRequest};
+pub use engine_tx::{EngineTx, EngineTxCycle, EngineTxInputs, StoreReply};
 #[cfg(feature = "verilator")]
 pub use guard::Guard;
 #[cfg(feature = "verilator")]
-pub use rx_engine::{
-    RxConnection, RxElement, RxEngine, RxEntry, RxInputs, RxOutputs, RxPart, RxPost, RxR2t, RxReply,
-    RxRequest, RxTxPart,
-};
+pub use rx_engine::{RxConnection, RxEngine, RxEntry, RxInputs, RxOutputs, RxR2t, RxReply};
 #[cfg(feature = "verilator")]
 pub use rx_packet::{RxCycle, RxPacket, RxSettings, Segment, Verdict, Width};
 #[cfg(feature = "verilator")]
 pub use snack_table::{Found, SnackEntry, SnackOperation, SnackTable};
 #[cfg(feature = "verilator")]
+pub use task::{Element, RxPart, StoreRequest, TaskPost, TxPart};
+#[cfg(feature = "verilator")]
 pub use task_table::{TableAnswer, TableCycle, TableRequest, TaskTable};
 #[cfg(feature = "verilator")]
-pub use tx::{
-    Burst, Element, MemBeat, Peek, RawBeat, Snack, TaskPost, TaskView, Tx, TxCycle, TxInputs, TxPart, TxPost,
-    TxSettings,
-};
+pub use tx::{Burst, MemBeat, Peek, RawBeat, Snack, TaskView, Tx, TxCycle, TxInputs, TxPost, TxSettings};

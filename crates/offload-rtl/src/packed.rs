@@ -35,3 +35,16 @@ impl<const N: usize> Bits<N> {
             .fold(0, |value, bit| value << 1 | u64::from(self.words[bit / 32] >> (bit % 32) & 1))
     }
 }
+
+/// The bytes of a beat or a record in a port of 512 bits, filled up with zeros.
+pub fn words(bytes: &[u8]) -> [u32; 16] {
+    let mut filled = [0; 64];
+    filled[..bytes.len()].copy_from_slice(bytes);
+    let (words, _) = filled.as_chunks::<4>();
+    std::array::from_fn(|i| u32::from_le_bytes(words[i]))
+}
+
+/// The bytes of such a port.
+pub fn bytes(words: &[u32; 16]) -> [u8; 64] {
+    std::array::from_fn(|i| words[i / 4].to_le_bytes()[i % 4])
+}

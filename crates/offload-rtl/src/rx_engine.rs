@@ -2,6 +2,8 @@
 
 use crate::Width;
 use crate::ffi::{ENGINE64, ENGINE512, Model, RxEngineIn, RxEngineOut};
+use crate::packed::{bytes, words};
+use crate::task::{Element, RxPart, StoreRequest, TaskPost, TxPart, ends_of_list};
 
 /// What OPEN_CONN says, as far as the receive side needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,72 +34,6 @@ pub struct RxConnection {
     pub stat_sn: u32,
 }
 
-/// The part of PostTask that the tables keep.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct RxPost {
-    /// Bits of `task_flags`.
-    pub flags: u8,
-    /// ATTR, 0 to 4.
-    pub attr: u8,
-    /// PRI, 0 to 15.
-    pub priority: u8,
-    /// Expected Data Transfer Length in bytes.
-    pub edtl: u32,
-    /// Logical unit, as on the wire.
-    pub lun: [u8; 8],
-    /// CDB, as on the wire.
-    pub cdb: [u8; 16],
-    /// Returned in completions.
-    pub user: u64,
-    /// Address of the area for sense data.
-    pub sense_addr: u64,
-}
-
-/// The part of an entry that the receive side writes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct RxPart {
-    /// DataSN or R2TSN that is expected next.
-    pub next_sn: u32,
-    /// End of the data received so far in the task's memory, in bytes.
-    pub next_offset: u32,
-    /// Bytes placed into the task's memory.
-    pub bytes_received: u32,
-    /// R2Ts that were taken, modulo 16.
-    pub r2ts: u8,
-}
-
-/// The part of an entry that the transmit side writes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct RxTxPart {
-    /// The command was sent.
-    pub sent: bool,
-    /// Its CmdSN.
-    pub cmd_sn: u32,
-    /// ExpStatSN that it was sent with.
-    pub exp_stat_sn: u32,
-    /// Bytes of the task's memory that were sent.
-    pub bytes_sent: u32,
-    /// R2Ts whose data was sent, modulo 16.
-    pub bursts_done: u8,
-}
-
-/// A request of control. One at a time: the next after the reply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RxRequest {
-    /// An entry for a tag; the reply has its index.
-    PostBegin(u32),
-    /// One more element of its list: address and length.
-    PostElement(u64, u32),
-    /// The task is complete.
-    PostEnd(RxPost),
-    /// The task is given up before its end.
-    PostCancel,
-    /// A task ends with this TaskResult.
-    EndTask(u32, u8),
-    /// The entry at an index.
-    Peek(u8),
-}
-
 /// The reply to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RxReply {
@@ -115,26 +51,13 @@ pub struct RxEntry {
     /// Initiator Task Tag.
     pub itt: u32,
     /// What was posted.
-    pub post: RxPost,
+    pub post: TaskPost,
     /// The part of the receive side.
     pub rx: RxPart,
     /// The part of the transmit side.
-    pub tx: RxTxPart,
+    pub tx: TxPart,
     /// First and last element of its list.
     pub list: Option<(u16, u16)>,
-}
-
-/// One element of the data_address table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RxElement {
-    /// Address in host memory.
-    pub addr: u64,
-    /// Length in bytes.
-    pub length: u32,
-    /// Offset of its first byte in the task's memory.
-    pub begin: u32,
-    /// Index of the next element, if the list has one.
-    pub next: u16,
 }
 
 /// An R2T that is to be answered.
@@ -180,9 +103,9 @@ pub struct RxInputs<'a> {
     /// Software releases raw PDUs.
     pub release: u16,
     /// Control requests something.
-    pub request: Option<RxRequest>,
+    pub request: Option<StoreRequest>,
     /// The transmit side writes its part of the entry at an index.
-    pub tx_write: Option<(u8, RxTxPart)>,
+    pub tx_write: Option<(u8, TxPart)>,
     /// The transmit side reads an element; the answer comes one cycle later.
     pub tx_element: u16,
     /// The next CmdSN.
@@ -209,7 +132,7 @@ pub struct RxOutputs {
     /// A task has left: index and tag.
     pub ended: Option<(u8, u32)>,
     /// The element that was asked for in the cycle before.
-    pub element: RxElement,
+    pub element: Element,
     /// StopReason, and the position behind the last byte that counts.
     pub stopped: Option<(u8, u64)>,
     /// ExpCmdSN, MaxCmdSN and the StatSN that is expected next.
@@ -316,7 +239,6 @@ impl RxEngine {
         let write = bytes(&out.write_data);
         let first = usize::from(out.write_first);
         let written = first..first + usize::from(out.write_count);
-        let element = number(&out.element);
         RxOutputs {
             accepted: inputs.beat.is_some() && out.ready != 0,
             run: (out.run_valid != 0 && inputs.run_ready).then_some((out.run_addr, out.run_length)),
@@ -327,12 +249,7 @@ impl RxEngine {
             reply: (out.reply_valid != 0).then(|| reply(out)),
             r2t: (out.r2t_valid != 0).then(|| r2t(out)),
             ended: (out.ended_valid != 0 && inputs.ended_ready).then_some((out.ended_index, out.ended_itt)),
-            element: RxElement {
-                addr: (element >> 64) as u64,
-                length: (element >> 32) as u32,
-                begin: element as u32,
-                next: out.tx_next,
-            },
+            element: Element::unpack(&out.element, out.tx_next),
             stopped: (out.stopped != 0).then_some((out.stop_reason, out.taken)),
             numbers: (out.exp_cmd_sn, out.max_cmd_sn, out.stat_sn),
             raw_free: out.raw_free,
@@ -343,111 +260,28 @@ impl RxEngine {
     }
 }
 
-impl RxPost {
-    /// The bits of `task_post_t`.
-    fn pack(&self) -> [u32; 12] {
-        let mut words = [0; 12];
-        let mut put = |at: usize, bytes: &[u8]| {
-            for (word, bytes) in words[at..].iter_mut().zip(bytes.as_chunks::<4>().0) {
-                *word = u32::from_le_bytes(*bytes);
-            }
-        };
-        put(0, &self.sense_addr.to_le_bytes());
-        put(2, &self.user.to_le_bytes());
-        put(4, &self.cdb);
-        put(8, &self.lun);
-        put(10, &self.edtl.to_le_bytes());
-        words[11] = u32::from(self.priority) | u32::from(self.attr) << 4 | u32::from(self.flags) << 7;
-        words
-    }
-
-    fn unpack(words: &[u32; 12]) -> Self {
-        let all: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let eight = |at: usize| std::array::from_fn(|i| all[at + i]);
-        Self {
-            flags: (words[11] >> 7) as u8,
-            attr: (words[11] >> 4 & 7) as u8,
-            priority: (words[11] & 15) as u8,
-            edtl: words[10],
-            lun: eight(32),
-            cdb: std::array::from_fn(|i| all[16 + i]),
-            user: u64::from_le_bytes(eight(8)),
-            sense_addr: u64::from_le_bytes(eight(0)),
-        }
-    }
-}
-
-impl RxTxPart {
-    /// The bits of `task_tx_t`.
-    fn pack(&self) -> [u32; 4] {
-        let fields = u128::from(self.sent) << 100
-            | u128::from(self.cmd_sn) << 68
-            | u128::from(self.exp_stat_sn) << 36
-            | u128::from(self.bytes_sent) << 4
-            | u128::from(self.bursts_done & 15);
-        std::array::from_fn(|i| (fields >> (32 * i)) as u32)
-    }
-
-    fn unpack(words: &[u32; 4]) -> Self {
-        let fields = number(words);
-        Self {
-            sent: fields >> 100 & 1 != 0,
-            cmd_sn: (fields >> 68) as u32,
-            exp_stat_sn: (fields >> 36) as u32,
-            bytes_sent: (fields >> 4) as u32,
-            bursts_done: (fields & 15) as u8,
-        }
-    }
-}
-
-impl RxPart {
-    /// The bits of `task_rx_t`.
-    fn unpack(words: &[u32; 4]) -> Self {
-        let fields = number(words);
-        Self {
-            next_sn: (fields >> 69) as u32,
-            next_offset: (fields >> 37) as u32,
-            bytes_received: (fields >> 5) as u32,
-            r2ts: (fields >> 1 & 15) as u8,
-        }
-    }
-}
-
-fn number(words: &[u32; 4]) -> u128 {
-    words.iter().rev().fold(0, |number, word| number << 32 | u128::from(*word))
-}
-
-fn words(bytes: &[u8; 64]) -> [u32; 16] {
-    let (words, _) = bytes.as_chunks::<4>();
-    std::array::from_fn(|i| u32::from_le_bytes(words[i]))
-}
-
-fn bytes(words: &[u32; 16]) -> [u8; 64] {
-    std::array::from_fn(|i| words[i / 4].to_le_bytes()[i % 4])
-}
-
 /// The codes of `request_t`.
-fn put_request(ports: &mut RxEngineIn, request: RxRequest) {
+fn put_request(ports: &mut RxEngineIn, request: StoreRequest) {
     ports.request_valid = 1;
     ports.request = match request {
-        RxRequest::PostBegin(itt) => {
+        StoreRequest::PostBegin(itt) => {
             ports.request_tag = itt;
             0
         }
-        RxRequest::PostElement(addr, length) => {
+        StoreRequest::PostElement(addr, length) => {
             (ports.request_addr, ports.request_length) = (addr, length);
             1
         }
-        RxRequest::PostEnd(post) => {
+        StoreRequest::PostEnd(post) => {
             ports.post = post.pack();
             2
         }
-        RxRequest::PostCancel => 3,
-        RxRequest::EndTask(itt, result) => {
+        StoreRequest::PostCancel => 3,
+        StoreRequest::EndTask(itt, result) => {
             (ports.request_tag, ports.request_result) = (itt, result);
             4
         }
-        RxRequest::Peek(index) => {
+        StoreRequest::Peek(index) => {
             ports.request_index = index;
             5
         }
@@ -455,16 +289,15 @@ fn put_request(ports: &mut RxEngineIn, request: RxRequest) {
 }
 
 fn reply(out: &RxEngineOut) -> RxReply {
-    let list = out.copy_list;
     RxReply {
         result: out.reply,
         index: out.reply_index,
         entry: RxEntry {
             itt: out.copy_tag,
-            post: RxPost::unpack(&out.copy_post),
+            post: TaskPost::unpack(&out.copy_post),
             rx: RxPart::unpack(&out.copy_rx),
-            tx: RxTxPart::unpack(&out.copy_tx),
-            list: (list >> 32 & 1 != 0).then_some(((list >> 16) as u16, list as u16)),
+            tx: TxPart::unpack(&out.copy_tx),
+            list: ends_of_list(out.copy_list),
         },
     }
 }

@@ -1,6 +1,7 @@
 //! The packet controller of the receive module.
 
 use crate::ffi::{CHECKED64, CHECKED512, Functions, Model, RX64, RX512, RxPacketIn, RxPacketOut};
+use crate::packed::words;
 
 /// The width of a beat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -146,11 +147,6 @@ impl RxPacket {
     pub fn width(&self) -> Width {
         self.width
     }
-}
-
-fn words(bytes: &[u8; 64]) -> [u32; 16] {
-    let (words, _) = bytes.as_chunks::<4>();
-    std::array::from_fn(|i| u32::from_le_bytes(words[i]))
 }
 
 fn segment(out: &RxPacketOut) -> Segment {

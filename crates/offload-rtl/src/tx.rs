@@ -2,7 +2,8 @@
 
 use crate::Width;
 use crate::ffi::{Model, TX64, TX512, TxIn, TxOut};
-use crate::packed::Bits;
+use crate::packed::{Bits, words};
+use crate::task::{Element, TaskPost, TxPart};
 
 /// What login has settled; lengths in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,38 +24,6 @@ pub struct TxSettings {
     pub first_burst: u32,
 }
 
-/// What the command table has of a task from POST_TASK. Byte strings as on the wire.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TaskPost {
-    /// Bits of `task_flags`.
-    pub flags: u8,
-    /// ATTR.
-    pub attr: u8,
-    /// PRI.
-    pub priority: u8,
-    /// Expected Data Transfer Length in bytes.
-    pub edtl: u32,
-    /// Logical unit.
-    pub lun: [u8; 8],
-    /// CDB.
-    pub cdb: [u8; 16],
-}
-
-/// What the command table has of a task from the transmit module.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct TxPart {
-    /// The command was sent.
-    pub sent: bool,
-    /// Its CmdSN.
-    pub cmd_sn: u32,
-    /// The ExpStatSN that it was sent with.
-    pub exp_stat_sn: u32,
-    /// Bytes of the task's memory that were sent.
-    pub bytes_sent: u32,
-    /// R2Ts whose data was sent, modulo 16.
-    pub bursts_done: u8,
-}
-
 /// The answer of the command table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TaskView {
@@ -66,19 +35,6 @@ pub struct TaskView {
     pub tx: TxPart,
     /// Its first element in the data_address table.
     pub first: u16,
-}
-
-/// An element of the data_address table.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Element {
-    /// Address in host memory.
-    pub addr: u64,
-    /// Length in bytes.
-    pub length: u32,
-    /// Offset of its first byte in the task's memory.
-    pub begin: u32,
-    /// The element behind it.
-    pub next: u16,
 }
 
 /// What is queued.
@@ -117,6 +73,22 @@ pub struct Burst {
     pub offset: u32,
     /// Length in bytes.
     pub length: u32,
+}
+
+impl Burst {
+    fn pack(&self) -> [u32; 7] {
+        let bits =
+            Bits::new().put(self.length.into(), 32).put(self.offset.into(), 32).put(self.r2t_sn.into(), 32);
+        let bits = bits.put(u64::from_le_bytes(self.lun).into(), 64);
+        bits.put(self.ttt.into(), 32).put(self.index.into(), 8).words
+    }
+
+    pub(crate) fn unpack(words: &[u32; 7]) -> Self {
+        let mut bits = Bits::of(words);
+        let [length, offset, r2t_sn] = std::array::from_fn(|_| bits.take(32) as u32);
+        let lun = bits.take(64).to_le_bytes();
+        Self { length, offset, r2t_sn, lun, ttt: bits.take(32) as u32, index: bits.take(8) as u8 }
+    }
 }
 
 /// What the SNACK table has of a SNACK.
@@ -321,12 +293,12 @@ pub fn common_inputs(given: &TxInputs) -> TxIn {
         max_cmd_sn: given.max_cmd_sn,
         room: given.room.into(),
         r2t_valid: given.r2t.is_some().into(),
-        r2t: given.r2t.as_ref().map_or([0; 7], burst_bits),
+        r2t: given.r2t.as_ref().map_or([0; 7], Burst::pack),
         ended_valid: given.ended.is_some().into(),
         ended_index: given.ended.unwrap_or(0),
         looked: given.looked.is_some().into(),
         look_found: task.is_some().into(),
-        element: element_bits(&given.element),
+        element: given.element.pack(),
         element_next: given.element.next,
         snack_answer: given.snack.is_some().into(),
         snack_wanted: given.snack.flatten().is_some().into(),
@@ -338,8 +310,8 @@ pub fn common_inputs(given: &TxInputs) -> TxIn {
     };
     if let Some(task) = task {
         inputs.look_tag = task.itt;
-        inputs.look_post = post_task_bits(&task.post);
-        inputs.look_tx = part_bits(&task.tx);
+        inputs.look_post = task.post.pack();
+        inputs.look_tx = task.tx.pack();
         inputs.look_first = task.first;
     }
     if let Some(beat) = &given.mem_data {
@@ -360,7 +332,7 @@ pub fn common_outputs(given: &TxInputs, out: &TxOut, ignored: u32) -> TxCycle {
         r2t_taken: given.r2t.is_some() && out.r2t_ready != 0,
         ended_taken: given.ended.is_some() && out.ended_ready != 0,
         look: (out.look != 0).then_some(out.look_index),
-        write: (out.write != 0).then(|| (out.write_index, part(&out.write_tx))),
+        write: (out.write != 0).then(|| (out.write_index, TxPart::unpack(&out.write_tx))),
         element: out.element,
         snack_take: (out.snack_take != 0).then_some(out.snack_index),
         raw_numbered: out.raw_numbered != 0,
@@ -372,19 +344,12 @@ pub fn common_outputs(given: &TxInputs, out: &TxOut, ignored: u32) -> TxCycle {
         cmd_sn: out.cmd_sn,
         idle: out.idle != 0,
         peek: (out.peek_valid != 0).then(|| Peek {
-            burst: burst(&out.peek),
+            burst: Burst::unpack(&out.peek),
             sent: out.peek_sent,
             data_sn: out.peek_data_sn,
         }),
         failed: out.failed - ignored,
     }
-}
-
-fn words(bytes: &[u8]) -> [u32; 16] {
-    let mut filled = [0; 64];
-    filled[..bytes.len()].copy_from_slice(bytes);
-    let (words, _) = filled.as_chunks::<4>();
-    std::array::from_fn(|i| u32::from_le_bytes(words[i]))
 }
 
 fn post_bits(post: TxPost) -> u16 {
@@ -396,53 +361,8 @@ fn post_bits(post: TxPost) -> u16 {
     kind << 10 | u16::from(numbered) << 9 | u16::from(counts) << 8 | u16::from(index)
 }
 
-fn burst_bits(burst: &Burst) -> [u32; 7] {
-    let bits =
-        Bits::new().put(burst.length.into(), 32).put(burst.offset.into(), 32).put(burst.r2t_sn.into(), 32);
-    let bits = bits.put(u64::from_le_bytes(burst.lun).into(), 64);
-    bits.put(burst.ttt.into(), 32).put(burst.index.into(), 8).words
-}
-
-fn burst(words: &[u32; 7]) -> Burst {
-    let mut bits = Bits::of(words);
-    let [length, offset, r2t_sn] = std::array::from_fn(|_| bits.take(32) as u32);
-    let lun = bits.take(64).to_le_bytes();
-    Burst { length, offset, r2t_sn, lun, ttt: bits.take(32) as u32, index: bits.take(8) as u8 }
-}
-
-fn element_bits(element: &Element) -> [u32; 4] {
-    Bits::new()
-        .put(element.begin.into(), 32)
-        .put(element.length.into(), 32)
-        .put(element.addr.into(), 64)
-        .words
-}
-
 fn snack_bits(snack: &Snack) -> [u32; 7] {
     let bits = Bits::new().put(snack.run_length.into(), 32).put(snack.beg_run.into(), 32);
     let bits = bits.put(u64::from_le_bytes(snack.lun).into(), 64);
     bits.put(snack.ttt.into(), 32).put(snack.itt.into(), 32).put(snack.snack_type.into(), 2).words
-}
-
-/// `user` and the area for sense data are not the transmit module's.
-fn post_task_bits(post: &TaskPost) -> [u32; 12] {
-    let bits = Bits::new().put(0, 128).put(u128::from_le_bytes(post.cdb), 128);
-    let bits = bits.put(u64::from_le_bytes(post.lun).into(), 64).put(post.edtl.into(), 32);
-    bits.put(post.priority.into(), 4).put(post.attr.into(), 3).put(post.flags.into(), 8).words
-}
-
-fn part_bits(part: &TxPart) -> [u32; 4] {
-    let bits = Bits::new().put(part.bursts_done.into(), 4).put(part.bytes_sent.into(), 32);
-    bits.put(part.exp_stat_sn.into(), 32).put(part.cmd_sn.into(), 32).put(part.sent.into(), 1).words
-}
-
-fn part(words: &[u32; 4]) -> TxPart {
-    let mut bits = Bits::of(words);
-    TxPart {
-        bursts_done: bits.take(4) as u8,
-        bytes_sent: bits.take(32) as u32,
-        exp_stat_sn: bits.take(32) as u32,
-        cmd_sn: bits.take(32) as u32,
-        sent: bits.take(1) != 0,
-    }
 }

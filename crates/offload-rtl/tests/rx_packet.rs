@@ -1,6 +1,9 @@
 //! The packet controller, alone and with the Rx buffer, against an independent parser of the same stream, with digests from `integrity`.
 #![forbid(unsafe_code)]
 
+mod campaign;
+
+use campaign::length;
 use offload_rtl::{RxPacket, RxSettings, Segment, Verdict, Width};
 
 /// What a stream consists of, as the sender knows it; the faults are in the bytes already.
@@ -217,17 +220,8 @@ fn campaign(width: Width, pdus: usize, seed: u64) -> usize {
 
 #[test]
 fn streams_with_faults_give_the_pdus_that_were_sent() {
-    let narrow = campaign(Width::Bits64, 3000, 1);
-    let wide = campaign(Width::Bits512, 3000, 2);
-    println!("{narrow} PDUs at 64 bit, {wide} at 512 bit");
-}
-
-/// The same, longer: `cargo test -p intact-offload-rtl --features verilator --release --test rx_packet -- --ignored --nocapture`.
-#[test]
-#[ignore = "minutes"]
-fn a_hundred_thousand_pdus_at_each_width() {
-    let narrow = campaign(Width::Bits64, 100_000, 3);
-    let wide = campaign(Width::Bits512, 100_000, 4);
+    let narrow = campaign(Width::Bits64, length(3000), 1);
+    let wide = campaign(Width::Bits512, length(3000), 2);
     println!("{narrow} PDUs at 64 bit, {wide} at 512 bit");
 }
 
@@ -392,17 +386,8 @@ fn buffered_campaign(width: Width, pdus: usize, seed: u64) -> usize {
 
 #[test]
 fn nothing_leaves_the_buffer_before_its_digest_was_compared() {
-    let narrow = buffered_campaign(Width::Bits64, 3000, 8);
-    let wide = buffered_campaign(Width::Bits512, 3000, 9);
-    println!("{narrow} PDUs at 64 bit, {wide} at 512 bit");
-}
-
-/// The same, longer.
-#[test]
-#[ignore = "minutes"]
-fn a_hundred_thousand_pdus_through_each_buffer() {
-    let narrow = buffered_campaign(Width::Bits64, 100_000, 10);
-    let wide = buffered_campaign(Width::Bits512, 100_000, 11);
+    let narrow = buffered_campaign(Width::Bits64, length(3000), 8);
+    let wide = buffered_campaign(Width::Bits512, length(3000), 9);
     println!("{narrow} PDUs at 64 bit, {wide} at 512 bit");
 }
 

@@ -2,6 +2,8 @@
 //! same bytes to send, the same host memory and the same tables.
 #![forbid(unsafe_code)]
 
+#[path = "../campaign/mod.rs"]
+mod campaign;
 mod pair;
 #[path = "../rx_engine/peer.rs"]
 #[allow(dead_code, reason = "the tests of the receive side use the rest")]
@@ -10,6 +12,7 @@ mod peer;
 #[allow(dead_code, reason = "the tests of the receive side use the rest")]
 mod random;
 
+use campaign::length;
 use fastrand::Rng;
 use offload::encoding::{
     Abort, CompletionKind, DigestAction, OpenConn, RawReason, Resync, SendRaw, SetParams, StopReason,
@@ -169,17 +172,7 @@ const WANTED: [(CompletionKind, u8); 22] = [
 #[test]
 fn random_conversations_are_as_in_the_engine_in_software() {
     for width in [Width::Bits64, Width::Bits512] {
-        let (pdus, bytes) = campaign(width, 1500, 21);
-        println!("{width:?}: {pdus} PDUs received, {bytes} bytes sent");
-    }
-}
-
-/// The same, longer.
-#[test]
-#[ignore = "minutes"]
-fn many_more_pdus() {
-    for width in [Width::Bits64, Width::Bits512] {
-        let (pdus, bytes) = campaign(width, 20_000, 22);
+        let (pdus, bytes) = campaign(width, length(1500), 21);
         println!("{width:?}: {pdus} PDUs received, {bytes} bytes sent");
     }
 }

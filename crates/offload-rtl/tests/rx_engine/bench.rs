@@ -8,7 +8,8 @@ use offload::encoding::{
 };
 use offload::{Engine, FlatMemory, HostMem, SoftwareEngine};
 use offload_rtl::{
-    RxConnection, RxEngine, RxEntry, RxInputs, RxOutputs, RxPost, RxR2t, RxReply, RxRequest, RxTxPart, Width,
+    RxConnection, RxEngine, RxEntry, RxInputs, RxOutputs, RxR2t, RxReply, StoreRequest, TaskPost, TxPart,
+    Width,
 };
 
 use super::random::{BASE, DATA_ADDR, LIST_ADDR, MEMORY_BYTES};
@@ -49,7 +50,7 @@ pub struct Bench {
     open: OpenConn,
     cmd_sn: u32,
     /// Of each task in the circuit: its index, and what the transmit side knows of it.
-    tasks: BTreeMap<u32, (u8, RxTxPart)>,
+    tasks: BTreeMap<u32, (u8, TxPart)>,
     /// Position of the stream up to which the circuit has got it.
     given: u64,
     pub cycles: usize,
@@ -117,7 +118,7 @@ impl Bench {
     }
 
     /// One cycle of the circuit, with what its surroundings do.
-    fn cycle(&mut self, beat: Option<&[u8]>, request: Option<RxRequest>, more: RxInputs) -> RxOutputs {
+    fn cycle(&mut self, beat: Option<&[u8]>, request: Option<StoreRequest>, more: RxInputs) -> RxOutputs {
         let busy = self.pace.busy;
         let mut ready = || self.random.u8(..100) >= busy;
         let inputs = RxInputs {
@@ -182,7 +183,7 @@ impl Bench {
         self.pace = pace;
     }
 
-    fn request(&mut self, request: RxRequest) -> RxReply {
+    fn request(&mut self, request: StoreRequest) -> RxReply {
         while !self.cycle(None, Some(request), RxInputs::default()).request_taken {}
         while self.host.replies.is_empty() {
             self.cycle(None, None, RxInputs::default());
@@ -199,28 +200,28 @@ impl Bench {
         let post = PostTask { sgl_addr: LIST_ADDR, sgl_elements: list.len() as u16, ..*post };
         self.twin.submit(&mut self.twin_memory, &post.emit()).unwrap();
         let result = self.twin.poll().map_or(TaskResult::GOOD, |done| TaskDone::parse(&done).result);
-        let begun = self.request(RxRequest::PostBegin(post.itt));
+        let begun = self.request(StoreRequest::PostBegin(post.itt));
         let mut replied = begun.result;
         if replied == TaskResult::GOOD.0 {
             for element in list {
-                self.request(RxRequest::PostElement(element.addr, element.length));
+                self.request(StoreRequest::PostElement(element.addr, element.length));
             }
-            replied = self.request(RxRequest::PostEnd(task_post(&post))).result;
+            replied = self.request(StoreRequest::PostEnd(task_post(&post))).result;
         }
         assert_eq!(replied, result.0, "POST_TASK {post:?} {list:?}");
         if result == TaskResult::GOOD {
-            self.tasks.insert(post.itt, (begun.index, RxTxPart::default()));
+            self.tasks.insert(post.itt, (begun.index, TxPart::default()));
         }
         result
     }
 
     /// A task that software gives up while its list is fetched: only the circuit sees it.
     pub fn post_and_cancel(&mut self, itt: u32, elements: u32) {
-        if self.request(RxRequest::PostBegin(itt)).result == TaskResult::GOOD.0 {
+        if self.request(StoreRequest::PostBegin(itt)).result == TaskResult::GOOD.0 {
             for _ in 0..elements {
-                self.request(RxRequest::PostElement(DATA_ADDR, 16));
+                self.request(StoreRequest::PostElement(DATA_ADDR, 16));
             }
-            self.request(RxRequest::PostCancel);
+            self.request(StoreRequest::PostCancel);
         }
     }
 
@@ -228,7 +229,7 @@ impl Bench {
         self.twin.submit(&mut self.twin_memory, &Abort { itt, ..Abort::default() }.emit()).unwrap();
         let mut done: Vec<_> = std::iter::from_fn(|| self.twin.poll()).collect();
         let result = done.pop().expect("ABORT has an end")[1];
-        let reply = self.request(RxRequest::EndTask(itt, TaskResult::ABORTED.0));
+        let reply = self.request(StoreRequest::EndTask(itt, TaskResult::ABORTED.0));
         assert_eq!((reply.result, std::mem::take(&mut self.host.completions)), (result, done));
     }
 
@@ -240,12 +241,9 @@ impl Bench {
         for done in refused {
             let done = TaskDone::parse(&done);
             assert_eq!(done.result, TaskResult::MEMORY);
-            let end = RxRequest::EndTask(done.itt, done.result.0);
+            let end = StoreRequest::EndTask(done.itt, done.result.0);
             // It was sent, and what was sent of it counts.
-            self.write_tx(
-                done.itt,
-                RxTxPart { sent: true, bytes_sent: done.bytes_sent, ..RxTxPart::default() },
-            );
+            self.write_tx(done.itt, TxPart { sent: true, bytes_sent: done.bytes_sent, ..TxPart::default() });
             self.request(end);
             let record = self.host.completions.pop().expect("the task has an end");
             assert_eq!(TaskDone::parse(&record), done);
@@ -259,7 +257,7 @@ impl Bench {
             assert!(!waits, "all bursts were sent");
             self.write_tx(
                 command.itt,
-                RxTxPart {
+                TxPart {
                     sent: command.state.0 != 1,
                     cmd_sn: command.cmd_sn,
                     exp_stat_sn: command.exp_stat_sn,
@@ -271,7 +269,7 @@ impl Bench {
         self.host.r2ts.clear();
     }
 
-    fn write_tx(&mut self, itt: u32, tx: RxTxPart) {
+    fn write_tx(&mut self, itt: u32, tx: TxPart) {
         let index = self.tasks[&itt].0;
         self.tasks.insert(itt, (index, tx));
         self.cycle(None, None, RxInputs { tx_write: Some((index, tx)), ..RxInputs::default() });
@@ -365,14 +363,14 @@ impl Bench {
         let tables = self.twin.tables();
         for command in &tables.commands {
             let (index, tx) = self.tasks[&command.itt];
-            let reply = self.request(RxRequest::Peek(index));
+            let reply = self.request(StoreRequest::Peek(index));
             assert_eq!(reply.result, TaskResult::GOOD.0);
             let RxEntry { itt, post, rx, tx: tx_there, list } = reply.entry;
             assert_eq!((itt, post.flags, post.edtl), (command.itt, command.flags, command.edtl));
             assert_eq!((post.lun, post.user), (command.lun, command.user));
             let received = (rx.next_sn, rx.next_offset, rx.bytes_received);
             assert_eq!(received, (command.next_sn, command.next_offset, command.bytes_received));
-            assert_eq!(tx_there, RxTxPart { bursts_done: tx.bursts_done & 15, ..tx });
+            assert_eq!(tx_there, TxPart { bursts_done: tx.bursts_done & 15, ..tx });
             let mut at = list.map(|(first, _)| first);
             for should in tables.data_addresses.iter().filter(|element| element.itt == command.itt) {
                 let ask = RxInputs { tx_element: at.expect("one more element"), ..RxInputs::default() };
@@ -406,8 +404,8 @@ impl Bench {
     }
 }
 
-fn task_post(post: &PostTask) -> RxPost {
-    RxPost {
+fn task_post(post: &PostTask) -> TaskPost {
+    TaskPost {
         flags: post.flags,
         attr: post.attr,
         priority: post.priority,

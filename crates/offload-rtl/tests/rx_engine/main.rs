@@ -3,10 +3,13 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+#[path = "../campaign/mod.rs"]
+mod campaign;
 mod peer;
 mod random;
 
 use bench::*;
+use campaign::length;
 use fastrand::Rng;
 use offload::Engine;
 use offload::encoding::{
@@ -118,15 +121,7 @@ const WANTED: [(CompletionKind, u8); 14] = [
 
 #[test]
 fn random_conversations_are_as_in_the_software_engine() {
-    let counts = WIDTHS.map(|width| campaign(width, 4000, 11));
-    println!("PDUs at 64 and 512 bit: {counts:?}");
-}
-
-/// The same, longer: `cargo test -p intact-offload-rtl --features verilator --release --test rx_engine -- --ignored --nocapture`.
-#[test]
-#[ignore = "most of an hour"]
-fn a_million_pdus() {
-    let counts = WIDTHS.map(|width| campaign(width, 500_000, 12));
+    let counts = WIDTHS.map(|width| campaign(width, length(4000), 11));
     println!("PDUs at 64 and 512 bit: {counts:?}");
 }
 
