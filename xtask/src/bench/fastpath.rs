@@ -5,11 +5,11 @@
 //! another one than outside.
 
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Serialize;
 
+use super::callgrind;
 use super::report;
 
 /// Where the table goes in docs/fastpath.md.
@@ -101,20 +101,10 @@ pub fn run(root: &Path, intact: &Path, options: &Options) -> Result<()> {
 }
 
 fn count(intact: &Path, row: &Row) -> Result<Counts> {
-    let scratch = tempfile::tempdir().context("no place for the counts")?;
-    let file = scratch.path().join("callgrind.out");
-    let output = Command::new("valgrind")
-        .args(["--tool=callgrind", "--cache-sim=yes", "--quiet"])
-        .arg(format!("--toggle-collect={}", row.counted))
-        .arg(format!("--callgrind-out-file={}", file.display()))
-        .arg(intact)
-        .args(["bench", "fastpath", "--profile", row.profile])
-        .output()
-        .context("valgrind is needed; on Debian: apt-get install valgrind")?;
-    ensure!(output.status.success(), "{}: {}", row.name, String::from_utf8_lossy(&output.stderr));
-    let pdus: f64 =
-        String::from_utf8_lossy(&output.stdout).trim().parse().context("it says how many PDUs")?;
-    counts(&std::fs::read_to_string(&file).context("callgrind wrote nothing")?, pdus)
+    let collect = format!("--toggle-collect={}", row.counted);
+    let arguments = ["bench", "fastpath", "--profile", row.profile];
+    let profile = callgrind::profile(row.name, &["--cache-sim=yes", &collect], intact, &arguments)?;
+    counts(&profile.counts, profile.output.trim().parse().context("it says how many PDUs")?)
 }
 
 /// Reads the sums of a file of callgrind.

@@ -18,6 +18,7 @@
 //! digest received is checked and a run with a failed command has no result.
 
 mod backup;
+mod callgrind;
 mod connections;
 mod database;
 mod fastpath;

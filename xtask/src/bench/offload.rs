@@ -12,6 +12,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 
+use super::callgrind;
 use super::report;
 use super::servers::{self, Server};
 
@@ -119,28 +120,13 @@ fn count(
     (rw, bytes, digests, engine): Case,
     commands: u32,
 ) -> Result<Counts> {
-    let scratch = tempfile::tempdir().context("no place for the counts")?;
-    let file = scratch.path().join("callgrind.out");
-    let mut command = Command::new("valgrind");
-    command
-        .args(["--tool=callgrind", "--quiet", "--compress-pos=no"])
-        .arg(format!("--callgrind-out-file={}", file.display()))
-        .arg(intact)
-        .args(["bench", "offload", "--profile", &server.url, "--engine", engine])
-        .args(["--block", &bytes.to_string(), "--commands", &commands.to_string()]);
-    if rw == "write" {
-        command.arg("--write");
-    }
-    if !digests {
-        command.arg("--no-digests");
-    }
-    let output = command.output().context("valgrind is needed; on Debian: apt-get install valgrind")?;
-    ensure!(
-        output.status.success(),
-        "{rw} of {bytes} bytes, engine {engine}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    counts(&std::fs::read_to_string(&file).context("callgrind wrote nothing")?)
+    let (bytes, commands) = (bytes.to_string(), commands.to_string());
+    let mut arguments = vec!["bench", "offload", "--profile", &server.url, "--engine", engine];
+    arguments.extend(["--block", &bytes, "--commands", &commands]);
+    arguments.extend((rw == "write").then_some("--write"));
+    arguments.extend((!digests).then_some("--no-digests"));
+    let what = format!("{rw} of {bytes} bytes, engine {engine}");
+    counts(&callgrind::profile(&what, &["--compress-pos=no"], intact, &arguments)?.counts)
 }
 
 /// Reads a file of callgrind with one event: all instructions, and those of calls into the engine from outside of it.

@@ -4,6 +4,8 @@
 
 #[path = "../campaign/mod.rs"]
 mod campaign;
+#[path = "../../../offload/tests/common/mod.rs"]
+mod common;
 mod pair;
 #[path = "../rx_engine/peer.rs"]
 #[allow(dead_code, reason = "the tests of the receive side use the rest")]

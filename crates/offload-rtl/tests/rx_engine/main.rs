@@ -5,6 +5,8 @@
 mod bench;
 #[path = "../campaign/mod.rs"]
 mod campaign;
+#[path = "../../../offload/tests/common/mod.rs"]
+mod common;
 mod peer;
 mod random;
 

@@ -4,8 +4,10 @@ use fastrand::Rng;
 use offload::encoding::{OpenConn, PostTask, SglElement, conn_flags, task_flags};
 use offload_rtl::Width;
 
-/// Where host memory begins, and its length in bytes. What lies outside is refused.
-pub const BASE: u64 = 0x1_0000_0000;
+use crate::common;
+pub use crate::common::{BASE, BOTH_DIGESTS};
+
+/// Length of host memory in bytes. What lies outside is refused.
 pub const MEMORY_BYTES: usize = 0x8_0000;
 /// A list is read from here.
 pub const LIST_ADDR: u64 = BASE;
@@ -19,26 +21,13 @@ pub const DATA_BYTES: u64 = 0x6_0000;
 
 pub fn open_conn(flags: u8, max_data: u32) -> OpenConn {
     OpenConn {
-        flags,
-        conn: 0,
-        max_outstanding_r2t: 2,
         raw_slots: RAW_SLOTS,
-        user: 1,
         raw_addr: RAW_ADDR,
         raw_slot_bytes: 48 + 1020 + max_data,
         max_recv_data_segment_length: max_data,
-        max_send_data_segment_length: 4096,
-        max_burst_length: 16384,
-        first_burst_length: 8192,
-        cmd_sn: 10,
-        max_cmd_sn: 30,
-        exp_stat_sn: 100,
-        snack_delay_us: 1000,
-        error_recovery_level: 0,
+        ..common::open_conn(flags, 0)
     }
 }
-
-pub const BOTH_DIGESTS: u8 = conn_flags::HEADER_DIGEST | conn_flags::DATA_DIGEST;
 
 /// What the Rx buffer of a width holds, in bytes of data.
 pub fn max_data(width: Width) -> u32 {

@@ -252,19 +252,17 @@ pub fn response_time(lab: &Lab) -> Result<Section, String> {
         ratios.push(times[1] / times[0]);
         table.rows.push(std::iter::once(kib.to_string()).chain(times.map(|ms| format!("{ms:.2}"))).collect());
     }
-    let why = "two commands share the link, so each takes longer, not less; half would need the rate of four";
-    section.rows = vec![
-        Row::against("6.14", "2 KiB, two connections over one", "", ratios[0], "6.14-small", 0.10).note(why),
-        Row::against(
-            "6.14",
-            "128 KiB, two connections over one",
-            "",
-            ratios[ratios.len() - 1],
-            "6.14-128k",
-            0.10,
-        )
-        .note(why),
-    ];
+    section.rows = response_rows(&ratios);
     section.tables.push(table);
     Ok(section)
+}
+
+/// What the thesis says of Figure 6.14, beside the time with two connections over that with one: of the smallest size and of the largest.
+pub fn response_rows(ratios: &[f64]) -> Vec<Row> {
+    let why = "two commands share the link, so each takes longer, not less; half would need the rate of four";
+    let row = |what, ratio, figure| Row::against("6.14", what, "", ratio, figure, 0.10).note(why);
+    vec![
+        row("2 KiB, two connections over one", ratios[0], "6.14-small"),
+        row("128 KiB, two connections over one", ratios[ratios.len() - 1], "6.14-128k"),
+    ]
 }

@@ -6,6 +6,7 @@ use super::Live;
 use super::programs::{Load, our_initiator, our_target};
 use crate::cmd::bench::kit::document::Table;
 use crate::cmd::wireless::lab::bench::B;
+use crate::cmd::wireless::lab::several::response_rows;
 use crate::cmd::wireless::report::{Row, Section};
 
 /// Connections and commands outstanding: one of each; as the thesis did it; one connection with as many commands.
@@ -32,19 +33,7 @@ pub fn response(live: &Live) -> Result<Section, String> {
         ratios.push(times[1] / times[0]);
         table.rows.push([vec![kib.to_string()], times.map(|ms| format!("{ms:.2}")).to_vec()].concat());
     }
-    let why = "two commands share the link, so each takes longer, not less";
-    section.rows = vec![
-        Row::against("6.14", "2 KiB, two connections over one", "", ratios[0], "6.14-small", 0.10).note(why),
-        Row::against(
-            "6.14",
-            "128 KiB, two connections over one",
-            "",
-            ratios[sizes.len() - 1],
-            "6.14-128k",
-            0.10,
-        )
-        .note(why),
-    ];
+    section.rows = response_rows(&ratios);
     section.tables.push(table);
     Ok(section)
 }
