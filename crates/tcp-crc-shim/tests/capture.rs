@@ -1,10 +1,12 @@
-//! What is on the wire, read by Wireshark's dissector, which knows nothing of us: packets that are whole, each SYN with a request, each later
-//! segment with a CRC, and sums that are right.
+//! What is on the wire, read by Wireshark's dissector, which knows nothing of us: packets that are whole, each SYN with a request, each
+//! later segment with a CRC, and sums that are right.
 
 mod support;
 
 use std::fmt::Write as _;
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::Shutdown;
 use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
@@ -54,13 +56,23 @@ fn is_readable(backend: Backend, method: Method, v6: bool) {
     let plan = Plan { backends: [backend; 2], middle, ..Plan::both(Some(strict(&[method]))) };
     let Some(lab) = lab(plan) else { return };
     let data = content(14, 200_000);
-    let transfer = lab.transfer(v6, &data).unwrap();
-    assert_eq!((transfer.bytes, transfer.wrong), (data.len() as u64, 0));
+    let (mut client, mut server) = lab.connect(v6).unwrap();
+    let mut received = Vec::new();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            client.write_all(&data).unwrap();
+            client.shutdown(Shutdown::Write).unwrap();
+        });
+        server.read_to_end(&mut received).unwrap();
+    });
+    assert!(received == data, "other bytes arrived");
+    // Both sockets are still open: the programs in the kernel forget a connection when its socket closes.
     assert_eq!(states(&lab), [State::Protected(method); 2]);
-    drop(lab);
+    let packets = wire.lock().unwrap().clone();
+    drop((client, server, lab));
 
     let directory = tempfile::tempdir().unwrap();
-    let capture = captured(directory.path(), &wire.lock().unwrap());
+    let capture = captured(directory.path(), &packets);
     let fields = ["tcp.flags", "tcp.option_kind", "tcp.option_len", "tcp.checksum.status", "_ws.malformed"];
     let check = ["-n", "-r", &capture, "-o", "tcp.check_checksum:TRUE", "-Y", "tcp", "-T", "fields"];
     let arguments: Vec<_> = check.into_iter().chain(fields.iter().flat_map(|field| ["-e", field])).collect();
