@@ -10,6 +10,7 @@
 //!   one call.
 //! - *Neighbours.* Both ends run at a higher priority than everything else (`SCHED_FIFO`, where that is allowed).
 
+use std::ffi::OsStr;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::LazyLock;
@@ -60,22 +61,27 @@ impl Surroundings {
 
     /// Runs this program again in a network namespace whose new connections use the congestion control.
     fn run_inside(&self) -> Result<()> {
-        let script = "ip link set lo up && sysctl -qw net.ipv4.tcp_congestion_control=\"$0\" && exec \"$@\"";
-        let status = Command::new("unshare")
-            .args(["--net", "sh", "-c", script, &self.congestion])
-            .arg(std::env::current_exe()?)
-            .args(std::env::args_os().skip(1))
-            .env(INSIDE, "1")
-            .status()
-            .context("cannot run unshare")?;
+        const SET_UP: &str =
+            "ip link set lo up && sysctl -qw net.ipv4.tcp_congestion_control=\"$0\" && exec \"$@\"";
         let name = &self.congestion;
-        match status.success() {
-            true => Ok(()),
-            false => bail!(
-                "no result with {name}: this needs root, and {name} in net.ipv4.tcp_allowed_congestion_control; \
+        let inside = |program: &OsStr| {
+            let mut command = Command::new("unshare");
+            command.args(["--net", "sh", "-c", SET_UP, name]).arg(program);
+            command
+        };
+        if !inside("true".as_ref()).status().context("cannot run unshare")?.success() {
+            bail!(
+                "no namespace with {name}: this needs root, and {name} in net.ipv4.tcp_allowed_congestion_control; \
                  --congestion system measures with what there is"
-            ),
+            );
         }
+        let mut again = inside(std::env::current_exe()?.as_os_str());
+        let status = again.args(std::env::args_os().skip(1)).env(INSIDE, "1").status()?;
+        // It has said itself why it failed.
+        if !status.success() {
+            std::process::exit(status.code().unwrap_or(1));
+        }
+        Ok(())
     }
 }
 
