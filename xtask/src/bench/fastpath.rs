@@ -152,7 +152,18 @@ fn table(counted: &[(&str, Counts)]) -> String {
             counts.last_level_misses
         ));
     }
+    if let Some((with_status, of_eight)) = of("session").zip(of("session-of-eight")) {
+        text.push_str(&format!(
+            "\nA PDU without the status: (8 x {of_eight:.0} - {with_status:.0}) / 7 = **{:.0}** instructions of the session.\n",
+            without_status(with_status, of_eight)
+        ));
+    }
     text
+}
+
+/// Instructions of a PDU that does not carry the status, from those of one that does and the mean of eight of which one does.
+fn without_status(with_status: f64, of_eight: f64) -> f64 {
+    (8.0 * of_eight - with_status) / 7.0
 }
 
 #[cfg(test)]
