@@ -29,6 +29,18 @@ pub(crate) fn made_by_amd() -> bool {
     [leaf.ebx, leaf.edx, leaf.ecx].map(u32::to_le_bytes).as_flattened() == b"AuthenticAMD"
 }
 
+/// Whether the processor is of AMD's family 26 (Zen 5) or a later one. Under Miri the answer is no.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn amd_family_26() -> bool {
+    // Eight more bits count if the first four are all ones (AMD64 manual, volume 3, Fn0000_0001_EAX).
+    let family = || {
+        let signature = core::arch::x86_64::__cpuid(1).eax;
+        let (base, extended) = (signature >> 8 & 0xf, signature >> 20 & 0xff);
+        if base == 0xf { base + extended } else { base }
+    };
+    made_by_amd() && family() >= 26
+}
+
 /// A cached detection result. Without it, a kernel that needs many features would check each of them on every call.
 pub(crate) struct Detected(AtomicU8);
 

@@ -30,6 +30,7 @@ use super::sse42::Sse42;
 use super::{avx2, avx512, fold_pair};
 use crate::copy::pass::READ;
 use crate::crc32c::interleaved::{self, Crc32Unit, MIN_BLOCK_BYTES as MIN_LANES_BYTES, lane_shift};
+use crate::detect::Detected;
 
 /// A vector register, seen as blocks of 128 bits.
 pub(crate) trait Vector: Copy {
@@ -345,15 +346,16 @@ unsafe fn join<const N: usize>(last: __m128i, registers: [(u64, usize); N]) -> u
     }
 }
 
-/// The entry of a kernel with one vector width: long runs are braided; the kernel that only folds takes all others.
+/// Whether [`amd_family_26`](crate::detect::amd_family_26) holds.
+static OF_FAMILY_26: Detected = Detected::new();
+
+/// The entry of a kernel with one vector width: runs of `$len` bytes for which `$pays` holds are braided; for the others, cutting and
+/// joining cost more than they save, and the kernel that only folds takes them.
 macro_rules! kernel {
-    ($(#[$about:meta])* $name:ident, $folded:ident, $braid:ty, $min_run_bytes:literal, $features:literal) => {
+    ($(#[$about:meta])* $name:ident, $folded:ident, $braid:ty, |$len:ident| $pays:expr, $features:literal) => {
         $(#[$about])*
         pub(crate) mod $name {
             use super::{Braid, $folded as folded};
-
-            /// A shorter run is not braided: cutting and joining cost more than they save.
-            const MIN_RUN_BYTES: usize = $min_run_bytes;
 
             /// Continues `crc` (finished form) over `data`.
             ///
@@ -361,16 +363,23 @@ macro_rules! kernel {
             /// - The kernel that only folds is detected.
             #[target_feature(enable = $features)]
             pub(crate) unsafe fn append(crc: u32, data: &[u8]) -> u32 {
+                let $len = data.len();
+                // SAFETY: this function has the instructions.
+                unsafe { if $pays { braid(crc, data) } else { folded::append(crc, data) } }
+            }
+
+            /// Apart, so that a run that is only folded saves no registers for it.
+            ///
+            /// # Safety
+            /// - The kernel that only folds is detected.
+            #[inline(never)]
+            #[target_feature(enable = $features)]
+            unsafe fn braid(crc: u32, data: &[u8]) -> u32 {
                 // SAFETY: `data` is readable for its length, and this function has the instructions.
-                unsafe {
-                    match data.len() {
-                        ..MIN_RUN_BYTES => folded::append(crc, data),
-                        len => <$braid>::run(crc, data.as_ptr(), len),
-                    }
-                }
+                unsafe { <$braid>::run(crc, data.as_ptr(), data.len()) }
             }
         }
-    };
+    }
 }
 
 kernel!(
@@ -379,16 +388,17 @@ kernel!(
     with_avx2,
     avx2,
     Braid<core::arch::x86_64::__m256i, super::Products, 1, 2>,
-    1280,
+    |len| len >= 1280,
     "avx2,vpclmulqdq,pclmulqdq,sse4.2"
 );
 
 kernel!(
     /// With vectors of 512 bits and matrices. On AMD family 25 (Zen 4), four words of each lane take as long as the step of four vectors.
+    /// Family 26 (Zen 5) has units of the full width, and there shorter runs pay, too.
     with_gfni,
     avx512,
     Braid<core::arch::x86_64::__m512i, super::Matrices, 4, 4>,
-    3328,
+    |len| len >= 1792 && (len >= 3328 || super::OF_FAMILY_26.get(crate::detect::amd_family_26)),
     "avx512f,avx512bw,avx512vl,avx512vbmi2,gfni,vpclmulqdq,pclmulqdq,sse4.2"
 );
 
