@@ -43,7 +43,7 @@ enum Task {
     Cite(cite::Args),
     /// Run each fuzz target for a while
     Fuzz(fuzz::Args),
-    /// Plant faults in the crates of the data path, one at a time, and report those that no test notices; takes many hours
+    /// Plant faults in the crates of the data path, one at a time, and report those that no test notices; takes hours
     Mutants(mutants::Args),
     /// Run whole targets and initiators from seeds on a virtual clock
     #[command(disable_help_flag = true)]

@@ -1,278 +1,479 @@
-//! `cargo xtask mutants`: plants one fault at a time in the crates of the data path with cargo-mutants, and reports those that the
-//! tests of the same crate do not notice.
+//! `cargo xtask mutants`: plants faults in the crates of the data path, and reports those that no test notices.
 //!
-//! A campaign of many hours, in parts that may run on several machines; it is not a step of the gate. A fault that passes the tests
-//! of its crate is tried with the tests of the crates above (`above`). Known survivors of both are listed in
+//! cargo-mutants lists the faults. All of them are compiled at once, each behind a switch (`rewrite`), so that a fault costs a run of
+//! the tests and no build. The tests of the crate in which it stands are run first, and those of the crates above on what passes.
+//! Faults that cannot be written so are tried as cargo-mutants does, with a build each (`rest`).
+//!
+//! A campaign of hours, which goes on where it was; it is no step of the gate. Known survivors are listed in
 //! `conformance/mutants.toml`, each with the reason why no test can or need notice it.
 
-mod above;
+mod blame;
+mod known;
+mod list;
+mod record;
+mod rest;
+mod rewrite;
+mod tree;
+mod trial;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 
-use crate::workspace::package_named;
+use crate::workspace::{package_named, short};
+use known::Known;
+use list::Fault;
+use record::{Entry, Record, Score, Verdict, share};
+use tree::{Planted, TestProgram, Tree};
+use trial::Ended;
 
 /// The crates that carry data from the wire to the medium.
 const CRATES: [&str; 7] = ["iscsi-core", "scsi", "blockstore", "engine", "payload", "lun", "target"];
-/// A fault that keeps the tests of its crate busy longer than this counts as noticed, in seconds.
-const TIMEOUT_S: u32 = 400;
-/// Known survivors.
-const KNOWN: &str = "conformance/mutants.toml";
+/// Their tests run complete sessions through all the other crates: on sockets, in the simulator, and by the rows of the standard.
+const ABOVE: [&str; 4] = ["target", "initiator", "sim", "conform"];
+/// A fault counts as noticed when it keeps tests busy for longer than this and this many times what they take without one.
+const LIMIT: (Duration, u32) = (Duration::from_secs(60), 10);
 
 #[derive(clap::Args)]
 pub struct Args {
     /// Crates to plant faults in; by default all of the data path
     pub crates: Vec<String>,
-    /// One part of the campaign: K/N, from 0/N
-    #[arg(long, value_name = "K/N", default_value = "0/1", value_parser = shard)]
-    pub shard: String,
-    /// Number of faults tried at a time, each with its own build folder
+    /// Number of faults to try, chosen at random; by default all
+    #[arg(long, value_name = "NUMBER")]
+    pub sample: Option<usize>,
+    /// Decides which faults are chosen, and in which order they are tried
     #[arg(long, default_value_t = 1)]
-    pub jobs: u32,
-    /// Run nothing: count the results of the parts so far
+    pub seed: u64,
+    /// Number of faults tried at a time
+    #[arg(long, default_value_t = 2)]
+    pub jobs: usize,
+    /// Leave out the tests of the crates above
+    #[arg(long)]
+    pub own: bool,
+    /// Try also the faults that need a build each
+    #[arg(long)]
+    pub rest: bool,
+    /// Try nothing: count what was found out so far
     #[arg(long)]
     pub score: bool,
 }
 
-fn shard(text: &str) -> Result<String, String> {
-    let parts =
-        text.split_once('/').and_then(|(k, n)| Some((k.parse::<u32>().ok()?, n.parse::<u32>().ok()?)));
-    match parts {
-        Some((k, n)) if k < n => Ok(text.to_owned()),
-        _ => Err("K/N with K below N, such as 3/16".to_owned()),
-    }
-}
-
-/// Runs a part; `false` when a fault survived that is not known.
+/// Runs a campaign; `false` when a fault survived that is not known.
 pub fn run(root: &Path, args: &Args) -> Result<bool> {
-    let crates = crates_of(args)?;
-    // All parts of one campaign have the same crates; otherwise they would not be parts of one whole.
-    let folder = root.join("target/mutants").join(crates.join("+"));
+    let crates = crates_of(&args.crates)?;
+    list::installed()?;
+    let known = Known::read(&root.join(known::FILE))?;
+    let folder = root.join("target/mutants");
+    std::fs::create_dir_all(&folder)?;
+    let tree = Tree::new(folder.join("tree"), folder.join("build"));
+    let commit = tree.check_out(root)?;
+    // Always all of them: their numbers are the positions in the list.
+    let faults = list::all(root, &CRATES)?;
+    let planted = tree.plant(&faults, &folder.join("planted.json"))?;
+    let of_crates: BTreeSet<String> = crates.iter().map(|name| package_named(name)).collect();
+    let numbers: Vec<u32> = (1..)
+        .zip(&faults)
+        .filter(|(_, fault)| of_crates.contains(&fault.package))
+        .map(|(number, _)| number)
+        .collect();
+    let sample = list::sample(&numbers, args.sample, args.seed);
+    let record = Mutex::new(Record::open(&folder.join("results.jsonl"))?);
+    let campaign =
+        Campaign { faults: &faults, planted: &planted, sample, record, commit, jobs: args.jobs.max(1) };
     if !args.score {
-        plant(root, &folder, &crates, args)?;
+        campaign.switched(&tree, args.own)?;
+        if args.rest {
+            campaign.rest(root, &folder)?;
+        }
     }
-    let known = Known::read(&root.join(KNOWN))?;
-    let mut found = Found::default();
-    for part in parts(&folder)? {
-        found.add(&part)?;
-    }
-    Ok(report(&found, &known))
+    Ok(campaign.report(&known))
 }
 
-fn crates_of(args: &Args) -> Result<Vec<&str>> {
-    if let Some(unknown) = args.crates.iter().find(|name| !CRATES.contains(&name.as_str())) {
+fn crates_of(names: &[String]) -> Result<Vec<&'static str>> {
+    if let Some(unknown) = names.iter().find(|name| !CRATES.contains(&name.as_str())) {
         bail!("no faults are planted in `{unknown}`; in: {}", CRATES.join(", "));
     }
-    let all = args.crates.is_empty();
-    Ok(CRATES.into_iter().filter(|name| all || args.crates.iter().any(|wanted| wanted == name)).collect())
+    let wanted = |name: &&str| names.is_empty() || names.iter().any(|wanted| wanted == name);
+    Ok(CRATES.into_iter().filter(wanted).collect())
 }
 
-fn plant(root: &Path, folder: &Path, crates: &[&str], args: &Args) -> Result<()> {
-    let works = Command::new("cargo").args(["mutants", "--version"]).stdout(Stdio::null()).status();
-    if !works.is_ok_and(|status| status.success()) {
-        bail!("missing: cargo-mutants: cargo install cargo-mutants --locked");
+struct Campaign<'a> {
+    faults: &'a [Fault],
+    planted: &'a Planted,
+    /// The numbers of the faults to try, in this order.
+    sample: Vec<u32>,
+    record: Mutex<Record>,
+    commit: String,
+    jobs: usize,
+}
+
+/// A program of tests, with the time after which it is ended.
+struct Tests {
+    program: TestProgram,
+    limit: Duration,
+}
+
+impl Campaign<'_> {
+    fn fault(&self, number: u32) -> &Fault {
+        &self.faults[number as usize - 1]
     }
-    let output = folder.join(args.shard.replace('/', "-of-"));
-    std::fs::create_dir_all(&output)?;
-    let mut command = Command::new("cargo");
-    command.arg("mutants").args(crates.iter().flat_map(|name| ["--package".to_owned(), package_named(name)]));
-    // Every part is a fair sample of the whole: it takes faults from all files.
-    command.args(["--shard", &args.shard, "--sharding", "round-robin"]).arg("--output").arg(&output);
-    command.args(["--timeout", &TIMEOUT_S.to_string(), "--jobs", &args.jobs.to_string()]);
-    command.args(["--no-shuffle", "--colors", "never"]);
-    // The cargo that runs this program sets these for its own build.
-    let status =
-        command.env_remove("CARGO").current_dir(root).status().context("cargo mutants did not start")?;
-    // 2: some were missed, 3: some timed out. Both are reported below.
-    ensure!(matches!(status.code(), Some(0 | 2 | 3)), "cargo mutants ended with {status}; see above");
-    above::look_again(root, &output.join("mutants.out"))
+
+    fn record(&self) -> std::sync::MutexGuard<'_, Record> {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, fault: &str, verdict: Verdict, by: String) -> Result<()> {
+        self.record().add(Entry { fault: fault.to_owned(), verdict, by, commit: self.commit.clone() })
+    }
+
+    /// The numbers of the sample's faults for which this is true.
+    fn those(&self, wanted: impl Fn(u32, &Fault) -> bool) -> Vec<u32> {
+        self.sample.iter().copied().filter(|&number| wanted(number, self.fault(number))).collect()
+    }
+
+    /// Tries the faults that have a switch.
+    fn switched(&self, tree: &Tree, own_alone: bool) -> Result<()> {
+        let switched = |number: u32| self.planted.switched.contains(&number);
+        let own = self
+            .those(|number, fault| switched(number) && self.record().wants_own(&fault.name, &self.commit));
+        let packages: BTreeSet<&str> =
+            own.iter().map(|&number| self.fault(number).package.as_str()).collect();
+        let tests = self.tests(tree, packages)?;
+        self.each(&own, |number| {
+            let fault = self.fault(number);
+            let before = self.record().verdict(&fault.name);
+            match try_fault(number, tests.get(&fault.package).into_iter().flatten())? {
+                Some((Verdict::Caught, by)) => self.add(&fault.name, Verdict::Caught, by),
+                Some((verdict, by)) => self.add(&fault.name, verdict, by),
+                // It survived more than these tests; that it did is not forgotten.
+                None if before == Some(Verdict::Survived) => Ok(()),
+                None => self.add(&fault.name, Verdict::PassedOwn, String::new()),
+            }
+        })?;
+        if own_alone {
+            return Ok(());
+        }
+        let above = self
+            .those(|number, fault| switched(number) && self.record().wants_above(&fault.name, &self.commit));
+        if above.is_empty() {
+            return Ok(());
+        }
+        let packages: Vec<String> = ABOVE.into_iter().map(package_named).collect();
+        let tests = self.tests(tree, packages.iter().map(String::as_str).collect())?;
+        self.each(&above, |number| {
+            let fault = self.fault(number);
+            let others =
+                tests.iter().filter(|(package, _)| **package != fault.package).flat_map(|(_, tests)| tests);
+            match try_fault(number, others)? {
+                Some((Verdict::Caught, by)) => self.add(&fault.name, Verdict::CaughtAbove, by),
+                Some((verdict, by)) => self.add(&fault.name, verdict, by),
+                None => self.add(&fault.name, Verdict::Survived, String::new()),
+            }
+        })
+    }
+
+    /// The tests of packages, the quick ones first. They pass without a fault.
+    fn tests(&self, tree: &Tree, packages: BTreeSet<&str>) -> Result<BTreeMap<String, Vec<Tests>>> {
+        if packages.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        let mut tests: BTreeMap<String, Vec<Tests>> = BTreeMap::new();
+        for program in tree.tests(packages)? {
+            let started = Instant::now();
+            let ended = trial::run(&program, 0, Duration::from_secs(1800))?;
+            ensure!(
+                ended == Ended::Passed,
+                "{} of {} without a fault: {ended:?}",
+                program.name,
+                program.package
+            );
+            let limit = LIMIT.0 + started.elapsed() * LIMIT.1;
+            tests.entry(program.package.clone()).or_default().push(Tests { program, limit });
+        }
+        for tests in tests.values_mut() {
+            tests.sort_by_key(|tests| tests.limit);
+        }
+        Ok(tests)
+    }
+
+    /// Does something for every fault, some at a time.
+    fn each(&self, numbers: &[u32], f: impl Fn(u32) -> Result<()> + Sync) -> Result<()> {
+        let next = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            let work = || -> Result<()> {
+                while let Some(&number) = numbers.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    f(number)?;
+                }
+                Ok(())
+            };
+            let threads: Vec<_> = (0..self.jobs).map(|_| scope.spawn(work)).collect();
+            threads.into_iter().try_for_each(|thread| thread.join().expect("no panic is caught here"))
+        })
+    }
+
+    /// Tries the faults that need a build each.
+    fn rest(&self, root: &Path, folder: &Path) -> Result<()> {
+        let output = |what: &str| folder.join(format!("rest-{what}-{}", self.commit));
+        let wanted = |wants: fn(&Record, &str, &str) -> bool| {
+            self.those(|number, fault| {
+                !self.planted.switched.contains(&number)
+                    && !self.planted.no_program.contains(&number)
+                    && wants(&self.record(), &fault.name, &self.commit)
+            })
+        };
+        let own: (PathBuf, Verdict, Verdict) = (output("own"), Verdict::Caught, Verdict::PassedOwn);
+        self.by_builds(root, &own, &[], || wanted(Record::wants_own))?;
+        let above = (output("above"), Verdict::CaughtAbove, Verdict::Survived);
+        let packages = ABOVE.map(package_named);
+        self.by_builds(root, &above, &packages, || wanted(Record::wants_above))
+    }
+
+    fn by_builds(
+        &self,
+        root: &Path,
+        (output, noticed, passed): &(PathBuf, Verdict, Verdict),
+        test_packages: &[String],
+        wanted: impl Fn() -> Vec<u32>,
+    ) -> Result<()> {
+        let take = || -> Result<()> {
+            let open: BTreeSet<&str> =
+                wanted().into_iter().map(|number| self.fault(number).name.as_str()).collect();
+            for (fault, verdict) in rest::results(output, *noticed, *passed)? {
+                if open.contains(fault.as_str()) {
+                    self.add(&fault, verdict, "cargo mutants".to_owned())?;
+                }
+            }
+            Ok(())
+        };
+        // What an interrupted run has left.
+        take()?;
+        let faults: Vec<&Fault> = wanted().into_iter().map(|number| self.fault(number)).collect();
+        rest::plant(root, output, &faults, test_packages)?;
+        take()
+    }
+
+    /// Reports the results; `false` when a fault survived that is not known.
+    fn report(&self, known: &Known) -> bool {
+        let mut score = Score::default();
+        let mut rest = Score::default();
+        for &number in &self.sample {
+            let name = &self.fault(number).name;
+            let verdict = self.record().verdict(name);
+            if self.planted.no_program.contains(&number) {
+                score.count(name, Some(Verdict::NoProgram));
+            } else if self.planted.switched.contains(&number) {
+                score.count(name, verdict);
+            } else {
+                rest.count(name, verdict);
+            }
+        }
+        let mut all_known = true;
+        for fault in score.survived.iter().chain(&rest.survived).filter(|fault| !known.contains(fault)) {
+            println!("survived: {fault}");
+            all_known = false;
+        }
+        println!("mutants: {} of {} faults at {}", self.sample.len(), self.faults.len(), &self.commit[..7]);
+        println!("with a switch: {}", words(&score, known));
+        println!("with a build each: {}", words(&rest, known));
+        if !all_known {
+            println!(
+                "mutants: write a test that fails with each, or enter it in {} with the reason",
+                known::FILE
+            );
+        }
+        all_known
+    }
 }
 
-/// The folders with the results of the parts.
-fn parts(folder: &Path) -> Result<Vec<PathBuf>> {
-    let entries = std::fs::read_dir(folder)
-        .with_context(|| format!("{}: no part has run: leave out --score", folder.display()))?;
-    let mut parts = Vec::new();
-    for entry in entries {
-        let part = entry?.path().join("mutants.out");
-        if part.is_dir() {
-            parts.push(part);
+/// Runs tests with a fault until some notice it.
+fn try_fault<'a>(
+    number: u32,
+    tests: impl IntoIterator<Item = &'a Tests>,
+) -> Result<Option<(Verdict, String)>> {
+    for Tests { program, limit } in tests {
+        let by =
+            |test: &str| format!("{} {} {test}", short(&program.package), program.name).trim_end().to_owned();
+        match trial::run(program, number, *limit)? {
+            Ended::Passed => {}
+            Ended::Failed(test) => return Ok(Some((Verdict::Caught, by(&test)))),
+            Ended::OutOfTime => return Ok(Some((Verdict::OutOfTime, by("")))),
         }
     }
-    Ok(parts)
+    Ok(None)
 }
 
-/// The results for the faults.
-#[derive(Default)]
-struct Found {
-    caught: usize,
-    /// The number of caught faults that were caught only by the tests of the crates above.
-    caught_above: usize,
-    timed_out: usize,
-    unviable: usize,
-    missed: Vec<String>,
-}
-
-impl Found {
-    fn add(&mut self, part: &Path) -> Result<()> {
-        let caught_above: BTreeSet<String> = lines(&part.join(above::CAUGHT))?.into_iter().collect();
-        self.caught += lines(&part.join("caught.txt"))?.len() + caught_above.len();
-        self.caught_above += caught_above.len();
-        self.timed_out += lines(&part.join("timeout.txt"))?.len();
-        self.unviable += lines(&part.join("unviable.txt"))?.len();
-        let missed = lines(&part.join("missed.txt"))?;
-        self.missed.extend(missed.into_iter().filter(|mutant| !caught_above.contains(mutant)));
-        Ok(())
-    }
-
-    /// Noticed faults per 1,000 that compile.
-    fn per_mille(&self) -> usize {
-        let noticed = self.caught + self.timed_out;
-        noticed * 1000 / (noticed + self.missed.len()).max(1)
-    }
-}
-
-/// The lines of a file; none if it does not exist.
-fn lines(path: &Path) -> Result<Vec<String>> {
-    if !path.exists() {
-        return Ok(Vec::new());
-    }
-    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-    Ok(text.lines().map(str::to_owned).collect())
-}
-
-/// Known survivors: the name that cargo-mutants gives them, without the position in the file, and the reason.
-#[derive(Default)]
-struct Known(BTreeMap<String, String>);
-
-#[derive(serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-struct KnownFile {
-    #[serde(default)]
-    survivor: Vec<Survivor>,
-}
-
-#[derive(serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Survivor {
-    mutant: String,
-    reason: String,
-}
-
-impl Known {
-    fn read(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-        Self::parse(&text).with_context(|| path.display().to_string())
-    }
-
-    fn parse(text: &str) -> Result<Self> {
-        let file: KnownFile = toml::from_str(text)?;
-        let mut known = BTreeMap::new();
-        for Survivor { mutant, reason } in file.survivor {
-            ensure!(!reason.trim().is_empty(), "`{mutant}` has no reason");
-            ensure!(placeless(&mutant) == mutant, "`{mutant}`: leave out line and column, they change");
-            ensure!(known.insert(mutant.clone(), reason).is_none(), "`{mutant}` is there twice");
-        }
-        Ok(Self(known))
-    }
-}
-
-/// `file.rs:LINE:COLUMN: what` without line and column, which change with every edit.
-fn placeless(mutant: &str) -> String {
-    let (place, what) = mutant.split_once(": ").unwrap_or((mutant, ""));
-    let file = place.split(':').next().unwrap_or(place);
-    format!("{file}: {what}")
-}
-
-/// Reports the results; `false` when a fault survived that is not known.
-fn report(found: &Found, known: &Known) -> bool {
-    let is_known = |mutant: &&String| known.0.contains_key(&placeless(mutant));
-    let (expected, new): (Vec<&String>, Vec<&String>) = found.missed.iter().partition(is_known);
-    for mutant in &new {
-        println!("survived: {mutant}");
-    }
-    let score = found.per_mille();
-    println!(
-        "mutants: {} caught ({} of them by the crates above), {} timed out, {} survived ({} of them known), {} do not compile; score {}.{} %",
-        found.caught,
-        found.caught_above,
-        found.timed_out,
-        found.missed.len(),
-        expected.len(),
-        found.unviable,
-        score / 10,
-        score % 10
-    );
-    if !new.is_empty() {
-        println!("mutants: write a test that fails with each, or enter it in {KNOWN} with the reason");
-    }
-    new.is_empty()
+fn words(score: &Score, known: &Known) -> String {
+    let (percent, low, high) = share(score.noticed(), score.viable());
+    let known = score.survived.iter().filter(|fault| known.contains(fault)).count();
+    format!(
+        "{} caught, {} caught by the crates above, {} out of time, {} survived ({known} of them known), {} passed the tests of their \
+         crate alone, {} do not compile, {} not tried; noticed {} of {}: {percent:.1} % (95 %: {low:.1} to {high:.1})",
+        score.caught,
+        score.caught_above,
+        score.out_of_time,
+        score.survived.len(),
+        score.half_tried,
+        score.no_program,
+        score.untried,
+        score.noticed(),
+        score.viable()
+    )
 }
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use super::*;
+    use list::{Genre, Place, Span};
 
+    /// A crate with one function for each kind of fault, and its tests.
+    const SOURCE: &str = r#"//! Toys.
+pub fn larger(a: u32, b: u32) -> u32 {
+    if a > b { a } else { b }
+}
+pub fn sum_to(n: u32) -> u32 {
+    let (mut i, mut sum) = (0, 0);
+    while i < n {
+        i += 1;
+        sum += i;
+    }
+    sum
+}
+pub fn is_even(n: u32) -> bool {
+    !(n % 2 == 1)
+}
+pub fn both(a: bool, b: bool) -> bool {
+    a && b
+}
+pub fn class(n: u32) -> u32 {
+    match n {
+        0 => 10,
+        n if n > 5 => 20,
+        _ => 30,
+    }
+}
+#[derive(Default)]
+pub struct Pair {
+    pub a: u32,
+    pub b: u32,
+}
+pub fn pair() -> Pair {
+    Pair { a: 1, ..Default::default() }
+}
+pub fn opaque() -> Opaque {
+    Opaque
+}
+pub struct Opaque;
+pub const fn next(n: u32) -> u32 {
+    n + 1
+}
+#[cfg(test)]
+mod tests {
+    use super::*;
     #[test]
-    fn a_survivor_is_known_by_its_file_and_what_was_changed() {
-        let known = "[[survivor]]\nmutant = \"a.rs: replace f with ()\"\nreason = \"only logs\"";
-        let known = Known::parse(known).expect("right");
-        let missed = |mutant: &str| Found { missed: vec![mutant.to_owned()], ..Found::default() };
-        assert!(report(&missed("a.rs:12:5: replace f with ()"), &known));
-        assert!(!report(&missed("b.rs:12:5: replace f with ()"), &known));
-        assert!(!report(&missed("a.rs:12:5: replace g with ()"), &known));
+    fn numbers() {
+        assert_eq!((larger(1, 2), larger(2, 1), sum_to(3)), (2, 2, 6));
+        assert!(is_even(2) && !is_even(3));
+        assert!(both(true, true) && !both(true, false));
+    }
+    #[test]
+    fn values() {
+        assert_eq!([class(0), class(6), class(1)], [10, 20, 30]);
+        assert_eq!((pair().a, next(1)), (1, 2));
+    }
+}
+"#;
+
+    /// The fault where `text` is in the source, `at` bytes from its beginning.
+    fn fault(genre: Genre, text: &str, at: usize, replacement: &str) -> Fault {
+        let before = &SOURCE[..SOURCE.find(text).expect("in the source") + at];
+        let line = before.matches('\n').count() + 1;
+        let column = before.len() - before.rfind('\n').expect("a line before");
+        Fault {
+            name: format!("crates/toy/src/lib.rs:{line}:{column}: {genre:?} {replacement}"),
+            package: "intact-toy".to_owned(),
+            file: "crates/toy/src/lib.rs".into(),
+            genre,
+            replacement: replacement.to_owned(),
+            span: Span { start: Place { line, column } },
+        }
     }
 
-    #[test]
-    fn a_known_survivor_needs_a_reason_and_no_place() {
-        let parse = |mutant: &str, reason: &str| {
-            Known::parse(&format!("[[survivor]]\nmutant = \"{mutant}\"\nreason = \"{reason}\""))
+    fn toy(folder: &Path) -> Tree {
+        let write = |name: &str, text: &str| {
+            let path = folder.join(name);
+            std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+            std::fs::write(path, text).expect("written");
         };
-        assert!(parse("a.rs: replace f with ()", "only logs").is_ok());
-        assert!(parse("a.rs: replace f with ()", " ").is_err());
-        assert!(parse("a.rs:1:2: replace f with ()", "only logs").is_err());
-        assert!(Known::parse("").is_ok());
-    }
-
-    #[test]
-    fn the_score_counts_what_compiles() {
-        let missed = vec![String::new()];
-        let found = Found { caught: 7, timed_out: 1, unviable: 5, missed, ..Found::default() };
-        assert_eq!(found.per_mille(), 888);
-        assert_eq!(Found::default().per_mille(), 0);
-    }
-
-    #[test]
-    fn a_part_is_one_of_so_many() {
-        assert_eq!(shard("3/16").as_deref(), Ok("3/16"));
-        for wrong in ["16/16", "3", "a/b", "1/0"] {
-            assert!(shard(wrong).is_err(), "{wrong}");
+        write("Cargo.toml", "[workspace]\nresolver = \"3\"\nmembers = [\"crates/*\"]\n");
+        write(
+            "crates/toy/Cargo.toml",
+            "[package]\nname = \"intact-toy\"\nversion = \"0.1.0\"\nedition = \"2024\"\n",
+        );
+        write("crates/toy/src/lib.rs", SOURCE);
+        write(".gitignore", "/build\n");
+        for args in [
+            &["init", "--quiet"][..],
+            &["add", "."],
+            &["-c", "user.name=t", "-c", "user.email=t@localhost", "commit", "--quiet", "--message", "toys"],
+        ] {
+            assert!(Command::new("git").args(args).current_dir(folder).status().expect("git").success());
         }
+        Tree::new(folder.to_path_buf(), folder.join("build"))
     }
 
     #[test]
-    fn parts_are_counted_together() {
+    fn a_fault_is_noticed_or_not_as_the_tests_say() {
         let folder = tempfile::tempdir().expect("a folder");
-        for (part, caught, missed) in [("0-of-2", "a\nb\n", ""), ("1-of-2", "c\n", "x.rs:1:1: y\n")] {
-            let out = folder.path().join(part).join("mutants.out");
-            std::fs::create_dir_all(&out).expect("made");
-            std::fs::write(out.join("caught.txt"), caught).expect("written");
-            std::fs::write(out.join("missed.txt"), missed).expect("written");
+        let tree = toy(folder.path());
+        let caught = [
+            fault(Genre::BinaryOperator, "a > b", 2, "<"),
+            fault(Genre::FnValue, "if a > b", 0, "7"),
+            fault(Genre::UnaryOperator, "!(n % 2", 0, ""),
+            fault(Genre::BinaryOperator, "n % 2", 2, "/"),
+            fault(Genre::BinaryOperator, "a && b", 2, "||"),
+            fault(Genre::MatchArm, "0 => 10", 0, ""),
+            fault(Genre::MatchArm, "n if n > 5", 0, ""),
+            fault(Genre::MatchArmGuard, "n > 5", 0, "true"),
+            fault(Genre::MatchArmGuard, "n > 5", 0, "false"),
+            fault(Genre::StructField, "a: 1", 0, ""),
+        ];
+        let survivor = fault(Genre::BinaryOperator, "a > b", 2, ">=");
+        let endless = fault(Genre::BinaryOperator, "i += 1", 2, "*=");
+        let no_program = fault(Genre::FnValue, "Opaque\n}", 0, "Default::default()");
+        let no_switch = fault(Genre::BinaryOperator, "n + 1", 2, "-");
+        let noticed = caught.len() as u32;
+        let faults = [&caught[..], &[survivor, endless, no_program, no_switch]].concat();
+        let record = folder.path().join("build.json");
+        let planted = tree.plant(&faults, &record).expect("it compiles at last");
+        assert_eq!(planted.switched, (1..=noticed + 2).collect());
+        assert_eq!(planted.no_program, [noticed + 3].into());
+        // The second time it is known what does not compile.
+        let again = tree.plant(&faults, &record).expect("it compiles");
+        assert_eq!((again.switched, again.no_program), (planted.switched, planted.no_program));
+
+        let tests = tree.tests(["intact-toy"].into()).expect("built");
+        assert_eq!(tests.len(), 1, "{tests:?}");
+        let run =
+            |number: u32, limit: u64| trial::run(&tests[0], number, Duration::from_secs(limit)).expect("ran");
+        assert_eq!(run(0, 60), Ended::Passed);
+        for number in 1..=noticed {
+            assert!(matches!(run(number, 60), Ended::Failed(_)), "{}", faults[number as usize - 1].name);
         }
-        let mut found = Found::default();
-        for part in parts(folder.path()).expect("there") {
-            found.add(&part).expect("read");
-        }
-        assert_eq!((found.caught, found.missed.len(), found.per_mille()), (3, 1, 750));
-        let above = folder.path().join("1-of-2/mutants.out").join(above::CAUGHT);
-        std::fs::write(above, "x.rs:1:1: y\n").expect("written");
-        let mut found = Found::default();
-        for part in parts(folder.path()).expect("there") {
-            found.add(&part).expect("read");
-        }
-        assert_eq!((found.caught, found.caught_above, found.missed.len()), (4, 1, 0));
+        assert_eq!(run(noticed + 1, 60), Ended::Passed);
+        assert_eq!(run(noticed + 2, 2), Ended::OutOfTime);
+    }
+
+    #[test]
+    fn faults_are_planted_in_the_crates_of_the_data_path_alone() {
+        let of = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+        assert_eq!(crates_of(&of(&["lun", "scsi"])).expect("both"), ["scsi", "lun"]);
+        assert_eq!(crates_of(&[]).expect("all"), CRATES);
+        assert!(crates_of(&of(&["intact"])).is_err());
     }
 }

@@ -96,9 +96,12 @@ pub fn packages(root: &Path) -> Result<Vec<Package>> {
 const PREFIX: &str = "intact-";
 
 fn shorten(name: &mut String) {
-    if let Some(short) = name.strip_prefix(PREFIX) {
-        *name = short.to_owned();
-    }
+    *name = short(name).to_owned();
+}
+
+/// The short name of a package.
+pub fn short(package: &str) -> &str {
+    package.strip_prefix(PREFIX).unwrap_or(package)
 }
 
 /// The package that has this short name, as cargo wants it named.
