@@ -162,6 +162,7 @@ impl Run<'_> {
                     let device = self.device.get_mut(&task).expect("holds it");
                     assert!(!std::mem::replace(&mut device.abandoned, true), "abandoned twice");
                 }
+                Action::Refused { .. } => {}
                 Action::Manage(request) => self.managing.push(request),
                 Action::TasksGone { token } => {
                     if let Some(id) = self.waits.remove(&token) {

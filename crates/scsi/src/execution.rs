@@ -236,7 +236,7 @@ impl Execution {
                 } else {
                     let request = Request { lu, nexus, cdb, offered: data.offered() };
                     let execution = handler(&request, &data.to_vec(bytes));
-                    lu.note_status(nexus, &execution);
+                    lu.note_end(nexus, &execution);
                     execution
                 }
             }

@@ -385,16 +385,22 @@ impl LogicalUnit {
     /// the W bit): a COMPARE AND WRITE of no blocks is rejected when it offers data.
     pub fn begin_offering(&self, nexus: &Nexus, cdb: &[u8], offered: u64) -> Execution {
         let mut execution = self.dispatch(nexus, cdb, offered);
-        self.note_status(nexus, &execution);
+        self.note_end(nexus, &execution);
         execution.finish(self);
         execution
     }
 
-    /// With UA_INTLCK 3, a status that carries no sense data leaves a unit attention behind.
+    pub(crate) fn note_end(&self, nexus: &Nexus, execution: &Execution) {
+        if let Step::Done(outcome) = execution.step() {
+            self.note_status(nexus, outcome.status);
+        }
+    }
+
+    /// A command of the nexus ended with this status, also one that the unit never saw. With UA_INTLCK 3, a status that carries no
+    /// sense data leaves a unit attention behind.
     //= spc4 7.5.8 UA-04
-    pub(crate) fn note_status(&self, nexus: &Nexus, execution: &Execution) {
-        let Step::Done(outcome) = execution.step() else { return };
-        let asc = match outcome.status {
+    pub fn note_status(&self, nexus: &Nexus, status: Status) {
+        let asc = match status {
             Status::Busy => Asc::PREVIOUS_BUSY,
             Status::TaskSetFull => Asc::PREVIOUS_TASK_SET_FULL,
             Status::ReservationConflict => Asc::PREVIOUS_RESERVATION_CONFLICT,

@@ -99,6 +99,15 @@ pub enum CloseReason {
     NexusReset,
 }
 
+/// How a command ends for whose data there is no memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shortage {
+    /// BUSY.
+    Busy,
+    /// TASK SET FULL: other commands of the session will free some.
+    TaskSetFull,
+}
+
 /// What to do next; see [`super::session::TargetSession::poll_action`].
 #[derive(Debug)]
 pub enum Action {
@@ -122,6 +131,14 @@ pub enum Action {
     Abandon {
         /// The command.
         task: TaskId,
+    },
+    /// Tell the logical unit that a command ends for lack of memory, which it may have to report later (UA_INTLCK, SPC-4 7.5.8). The
+    /// unit saw nothing of the command, or an `Abandon`.
+    Refused {
+        /// The logical unit of the command.
+        lun: Lun,
+        /// With which status it ends.
+        shortage: Shortage,
     },
     /// Execute a task management function; see [`super::session::TargetSession::abort_tasks`], `has_tasks` and `management_done`.
     Manage(ManagementRequest),

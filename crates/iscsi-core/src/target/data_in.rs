@@ -3,11 +3,11 @@
 use bytes::Bytes;
 use iscsi_wire::{Cid, DataIn, DataSn, Itt, Lun, ScsiResponse, StatSn, TaskManagementResponse, Ttt};
 
-use super::actions::Completion;
+use super::actions::{Action, Completion, Shortage};
 use super::fence::{Answer, HeldBack};
 use super::read_plan::{ReadPlan, Residual};
 use super::recovery::retained::{Outcome, Report};
-use super::sense::CHECK_CONDITION;
+use super::sense::{BUSY, CHECK_CONDITION, TASK_SET_FULL};
 use super::session::TargetSession;
 use super::task::{Ending, State, Task, TaskId};
 use crate::pdu_writer::{TxData, TxPdu};
@@ -57,6 +57,15 @@ impl TargetSession {
             return;
         }
         let Some(Ending { status, sense, transfer_bytes }) = task.ending.clone() else { return };
+        let shortage = match status {
+            BUSY => Some(Shortage::Busy),
+            TASK_SET_FULL => Some(Shortage::TaskSetFull),
+            _ => None,
+        };
+        if let Some(shortage) = shortage {
+            let lun = task.lun();
+            self.act(Action::Refused { lun, shortage });
+        }
         self.end_task(id, Completion { status, sense, transfer_bytes, ..Completion::default() });
     }
 

@@ -430,6 +430,7 @@ fn r2ts_that_nobody_answers_give_way() {
          D< Abandon itt=1
          D> gone itt=1
          I> DataOut itt=1 ttt=0 F offset=0 data=4096
+         D< Refused Busy lun=0
          T< ScsiResponse itt=1 status=0x08",
     );
     assert_eq!(peer.session().holdings().tasks, 0);
@@ -443,14 +444,17 @@ fn sns_06_unsolicited_data_without_memory_ends_its_command() {
     peer.session().set_early_bytes_max(0);
     peer.play(
         "I> ScsiCommand itt=1 F W edtl=8 data=8
+         D< Refused Busy lun=0
          T< ScsiResponse itt=1 status=0x08
          I> ScsiCommand itt=2 F R edtl=8
          D< Start itt=2
          I> ScsiCommand itt=3 F W edtl=8 data=8
+         D< Refused TaskSetFull lun=0
          T< ScsiResponse itt=3 status=0x28
          D> complete itt=2 data=8
          T< DataIn itt=2 status=0x00
          I> ScsiCommand itt=4 F W edtl=8 data=8
+         D< Refused Busy lun=0
          T< ScsiResponse itt=4 status=0x08",
     );
 }

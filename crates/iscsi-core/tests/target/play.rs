@@ -478,6 +478,7 @@ impl Peer {
                     format!("DataOut itt={} bytes={}", self.itt_of[&task], whole.len())
                 }
                 Action::Abandon { task } => format!("Abandon itt={}", self.itt_of[&task]),
+                Action::Refused { lun, shortage } => format!("Refused {shortage:?} lun={lun}"),
                 Action::Manage(request) => {
                     self.managing = Some(request.id);
                     format!("Manage {:?} lun={}", request.function, request.lun)

@@ -11,12 +11,12 @@ use iscsi_core::Time;
 use iscsi_core::names::IscsiName;
 use iscsi_core::params::Params;
 use iscsi_core::pdu_reader::FramingError;
-use iscsi_core::target::actions::{Action, CloseReason, Command, Selector, TargetRecord};
+use iscsi_core::target::actions::{Action, CloseReason, Command, Selector, Shortage, TargetRecord};
 use iscsi_core::target::login::{Established, LoginNames};
 use iscsi_core::target::session::{Holdings, SessionConfig, TargetSession};
-use iscsi_core::wire::{Cid, Isid, Opcode, Tsih};
+use iscsi_core::wire::{Cid, Isid, Lun, Opcode, Tsih};
 use rustc_hash::FxHashMap;
-use scsi::{Asc, Nexus, UaScope};
+use scsi::{Asc, Nexus, Status, UaScope};
 use smallvec::SmallVec;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, VecDeque};
@@ -606,6 +606,7 @@ impl<P: Platform> Shard<P> {
                 }
                 Action::DataOut { task, data } => self.data_out(entry, task, data),
                 Action::Abandon { task } => self.abandon(entry, task),
+                Action::Refused { lun, shortage } => note_refusal(entry, lun, shortage),
                 Action::Manage(request) => self.manage(entry, request),
                 Action::TasksGone { token } => self.tasks_gone(token),
                 Action::SendTargets { cid, selector } => {
@@ -758,6 +759,18 @@ fn report_cleared_commands(entry: &mut SessionEntry) {
             let nexus = UaScope::One(entry.nexus.id);
             device.unit.scsi.unit_attention(nexus, Asc::COMMANDS_CLEARED_BY_ISCSI_EVENT);
         }
+    }
+}
+
+/// The session ends a command for lack of memory: its unit did not see that status.
+//= spc4 7.5.8 UA-04
+fn note_refusal(entry: &SessionEntry, lun: Lun, shortage: Shortage) {
+    let status = match shortage {
+        Shortage::Busy => Status::Busy,
+        Shortage::TaskSetFull => Status::TaskSetFull,
+    };
+    if let Some(device) = lun.to_index().and_then(|number| entry.luns.get(&number)) {
+        device.unit.scsi.note_status(&entry.nexus, status);
     }
 }
 

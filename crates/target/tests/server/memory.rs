@@ -282,6 +282,37 @@ fn what_short_commands_take_of_the_reserves_is_counted() {
     until_all_is_back(&lab);
 }
 
+/// The status comes from the session, and the unit attention from the logical unit.
+// covers: UA-04
+#[test]
+fn ua_04_a_command_without_memory_leaves_a_unit_attention_behind() {
+    let lab = Lab::start(scarce());
+    let mut sessions: Vec<Session> = (0..2).map(|n| lab.session(&format!("h{n}"))).collect();
+    let hogs = Hog::pair(&lab);
+    set_interlock(&mut sessions[0], 3);
+    let request_sense = Command::read([3, 0, 0, 0, 18, 0], 18);
+    assert_eq!(sessions[1].run_good(&request_sense).unwrap().data[2], 6, "the mode parameters have changed");
+    assert!(test_unit_ready(&mut sessions[1]).is_good());
+    let write = |lba: u64| {
+        Command::write_16(lba, vec![5; 64 << 10], BLOCK).unsolicited(Unsolicited::Immediate(64 << 10))
+    };
+    let waits: Vec<Sent> = (0..8).map(|n| sessions[0].start(&write(4096 + n * 128)).unwrap()).collect();
+    sessions[0].ping().unwrap();
+    for (session, status, attention) in [(0, 0x28, (6, 0x2c, 8)), (1, 0x08, (6, 0x2c, 7))] {
+        assert_eq!(sessions[session].run(&write(8192)).unwrap().status, status);
+        assert_eq!(test_unit_ready(&mut sessions[session]).sense_code(), Some(attention));
+    }
+    hogs.into_iter().for_each(Hog::end);
+    // Only REQUEST SENSE clears it: the commands that waited end with it too.
+    for sent in &waits {
+        assert_eq!(sessions[0].finish(sent).unwrap().sense_code(), Some((6, 0x2c, 8)));
+    }
+    for session in &mut sessions {
+        session.run_good(&request_sense).unwrap();
+        assert!(test_unit_ready(session).is_good());
+    }
+}
+
 // covers: SNS-06
 #[test]
 fn sns_06_data_that_nobody_asked_for_is_not_kept_without_memory_for_it() {

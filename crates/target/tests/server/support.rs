@@ -240,6 +240,12 @@ pub fn set_tas(session: &mut Session, tas: bool) {
     session.run_good(&Command::write([0x15, 0x10, 0, 0, length, 0], list)).unwrap();
 }
 
+/// Sets UA_INTLCK_CTRL of the control mode page.
+pub fn set_interlock(session: &mut Session, interlock: u8) {
+    let list = vec![0, 0, 0, 0, 0x0a, 10, 0x02, 0x10, interlock << 4, 0, 0, 0, 0xff, 0xff, 0, 0];
+    session.run_good(&Command::write([0x15, 0x10, 0, 0, 16, 0], list)).unwrap();
+}
+
 /// PERSISTENT RESERVE OUT.
 pub fn pr_out(session: &mut Session, action: u8, kind: u8, key: u64, new_key: u64) -> Outcome {
     let sent = pr_out_start(session, action, kind, key, new_key);

@@ -34,6 +34,7 @@ impl Run<'_> {
                     assert!(!known.abandoned, "abandoned twice: {known:?}");
                     known.abandoned = true;
                 }
+                Action::Refused { .. } => {}
                 Action::Manage(request) => self.managing.push(request),
                 Action::TasksGone { token } => {
                     let request = self.tokens.remove(&token).expect("one TasksGone for each call");
