@@ -358,11 +358,11 @@ impl InitiatorSession {
         if let Wanted::Caller(user) = management.wanted {
             match self.tasks.task(management.referenced) {
                 // It is requested again once its command has been settled.
-                Some(task) => {
+                Some(task) if self.managing.may_defer() => {
                     let (function, of) = (management.function, task.command.user);
                     self.managing.defer(Deferred { function, of, user });
                 }
-                None => self.act(Action::Managed { user, answer: None }),
+                _ => self.act(Action::Managed { user, answer: None }),
             }
         }
         // The commands concerned are checked again when their connection has been recovered.

@@ -6,6 +6,7 @@ use iscsi_wire::{AsyncEvent, CmdSn, Itt, LogoutResponseCode, Lun, Pdu, TmfFuncti
 use super::{FIRST, Script, params, status};
 use crate::initiator::command::Ending;
 use crate::initiator::session::Action;
+use crate::limits::MAX_INITIATOR_TASKS;
 use crate::params::{Params, TaskReporting};
 
 const UNIT: Lun = Lun::from_index(1);
@@ -275,6 +276,29 @@ fn an_abort_of_a_command_that_dies_with_its_connection_keeps_it_from_being_begun
     assert_eq!(script.ended(), (0, Ending::Aborted));
     assert_eq!(script.responses(), [(10, Some(TmfResponse::FunctionComplete))]);
     assert_eq!(script.session.outstanding(), 1);
+}
+
+// covers: ERL-09
+#[test]
+fn functions_that_are_lost_when_no_more_may_wait_get_no_answer() {
+    let mut script = Script::with_connections(3, 2);
+    let commands = script.reads_on_all(3, 1);
+    script.acknowledge_all(3);
+    script.session.connection_lost(script.now, commands[0].0);
+    script.logout_of();
+    let waiting = MAX_INITIATOR_TASKS as u64;
+    for user in 0..waiting {
+        script.abort(0, user);
+    }
+    script.abort(0, waiting);
+    script.sent_nothing();
+    assert_eq!(script.responses(), [(waiting, Some(TmfResponse::FunctionRejected))]);
+    script.abort(1, waiting + 1);
+    assert_eq!(script.functions().len(), 1);
+    script.session.connection_lost(script.now, commands[1].0);
+    script.sent_on();
+    assert_eq!(script.responses(), [(waiting + 1, None)]);
+    assert_eq!(script.session.unanswered().len() as u64, waiting);
 }
 
 #[test]
