@@ -1,8 +1,8 @@
 //! A server with one shard, whose clock the test controls.
 
 use std::fmt::Debug;
-use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::io::{self, Read};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -14,7 +14,7 @@ use engine::{EpollDriver, Lane, Platform, System};
 use iscsi_core::names::IscsiName;
 use iscsi_core::wire::{Isid, Lun};
 use target::Stepped;
-use target::config::{Config, PortalConfig, TargetConfig};
+use target::config::{Config, Limits, PortalConfig, TargetConfig};
 use target::observe::Observe;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -100,13 +100,18 @@ impl Drop for Lab {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
         // An event that wakes up the shard.
-        drop(std::net::TcpStream::connect(self.address));
+        drop(TcpStream::connect(self.address));
     }
 }
 
 impl Lab {
     /// A server with one shard in a separate thread.
     pub fn start() -> Self {
+        Self::start_with(|_| {})
+    }
+
+    /// The same with other limits.
+    pub fn start_with(change: impl FnOnce(&mut Limits)) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
@@ -116,6 +121,7 @@ impl Lab {
         config.limits.ping_interval = PING_INTERVAL;
         config.limits.ping_timeout = PING_TIMEOUT;
         config.limits.login_timeout = Duration::from_secs(3600);
+        change(&mut config.limits);
         let millis = Arc::new(AtomicU64::new(1000));
         let looked_at = Arc::<AtomicU64>::default();
         let over = Arc::<AtomicBool>::default();
@@ -150,6 +156,26 @@ impl Lab {
         let mut script = LoginScript::new("iqn.2026-01.org.example:host", Some(TARGET));
         script.isid = Isid::random([0, 0, (number >> 16) as u8], number as u16);
         script
+    }
+
+    /// Connects, and returns when the server has closed the connection without a word.
+    pub fn is_turned_away(&self) {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(STEP)).unwrap();
+        match stream.read(&mut [0]) {
+            Ok(0) => {}
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {}
+            other => panic!("the connection is not refused: {other:?}"),
+        }
+    }
+
+    /// The lines of the server's log up to one that contains `what`, and that one.
+    pub fn log_until(&self, what: &str) -> Vec<String> {
+        let mut lines: Vec<String> = Vec::new();
+        while lines.last().is_none_or(|line| !line.contains(what)) {
+            lines.push(self.log.recv_timeout(STEP).unwrap_or_else(|_| panic!("no `{what}` in the log")));
+        }
+        lines
     }
 
     /// The next line of the server's log that contains `what`; no line before it may contain `not`.

@@ -45,3 +45,20 @@ fn digests_that_do_not_match_have_a_line() {
         assert!(line.contains("1 PDUs") && line.contains("127.0.0.1"), "level {level}: {line}");
     }
 }
+
+/// Whoever connects again and again cannot fill a disk with our log.
+#[test]
+fn refused_connections_have_a_few_lines_a_second_and_their_number() {
+    let lab = Lab::start_with(|limits| limits.max_connections = 1);
+    let _session = lab.log_in(1);
+    for more in [15, 1] {
+        for _ in 0..5 + more {
+            lab.is_turned_away();
+        }
+        lab.pass(Duration::from_secs(1));
+        let lines = lab.log_until("more connections were refused");
+        let refused = |line: &&String| line.contains("a connection was refused: limits.max_connections");
+        assert_eq!(lines.iter().filter(refused).count(), 5, "{lines:?}");
+        assert!(lines.last().unwrap().contains(&format!("{more} more")), "{lines:?}");
+    }
+}
