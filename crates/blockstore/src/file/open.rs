@@ -76,13 +76,13 @@ impl FileStore {
         lock(&file, &name, options.read_only)?;
         let store = label(&file, path, labelled, (options.read_only, created))
             .and_then(|label| Self::open_file(file, &name, label, options, created));
-        if store.is_err() && created {
-            // Best effort: the error that is returned matters more.
-            let _ = std::fs::remove_file(path);
-        }
-        if created && store.is_ok() {
-            side_file::sync_directory_of(path)
-                .map_err(|source| cannot(&name, "make its directory entry durable", source))?;
+        if created {
+            match &store {
+                Ok(_) => side_file::sync_directory_of(path)
+                    .map_err(|source| cannot(&name, "make its directory entry durable", source))?,
+                // Best effort: the error that is returned matters more.
+                Err(_) => drop(std::fs::remove_file(path)),
+            }
         }
         store
     }

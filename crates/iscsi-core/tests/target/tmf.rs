@@ -175,6 +175,14 @@ fn tmf_04_task_management_is_not_aborted() {
          D> managed FunctionComplete
          T< TaskManagementResponse itt=1 response=FunctionComplete",
     );
+    // Nor is a logout that waits for its turn; what does not exist is no such request.
+    Peer::logged_in(KEYS).play(
+        "I> LogoutRequest itt=1 reason=CloseSession cmd_sn=2
+         I> TaskManagementRequest I itt=2 function=AbortTask referenced_task_tag=1 ref_cmd_sn=2 cmd_sn=3
+         T< TaskManagementResponse itt=2 response=FunctionRejected
+         I> TaskManagementRequest I itt=3 function=AbortTask referenced_task_tag=77 ref_cmd_sn=0 cmd_sn=3
+         T< TaskManagementResponse itt=3 response=TaskDoesNotExist",
+    );
     // An immediate task is named with the CmdSN that it carried.
     Peer::logged_in(KEYS).play(
         "I> ScsiCommand I itt=1 F R edtl=8

@@ -351,6 +351,48 @@ fn a_refused_request_fails_its_command_and_not_the_session() {
     }
 }
 
+// covers: SNK-06
+#[test]
+fn a_refusal_ends_the_session_while_one_of_the_statuses_is_missing() {
+    for arrived in 0..=2 {
+        let mut script = Script::new(level_1());
+        let tags = [0, 1].map(|user| {
+            script.read(user, 0);
+            script.command().0
+        });
+        let responses = tags.map(|itt| script.response(itt));
+        let nop = script.nop_in(Itt::RESERVED, Ttt::RESERVED, Lun(0));
+        script.receive(nop.to_bhs(), &[]);
+        script.wait_ms(2);
+        let request = script.snacks()[0];
+        assert_eq!((request.snack_type, request.run_length), (SnackType::Status, 2));
+        for response in &responses[..arrived] {
+            script.receive(response.to_bhs(), &[]);
+        }
+        script.refuse(&request, RejectReason::SnackReject);
+        assert_eq!(script.session.is_closed(), arrived < 2, "{arrived} of 2 have arrived");
+    }
+}
+
+/// A PDU that overlaps one that waits is asked for again, as if it were lost: the data that waits is never more than that of the
+/// command.
+// covers: ERL-02
+#[test]
+fn data_that_overlaps_what_waits_counts_as_missing() {
+    // The number, the offset and the length of two PDUs that overlap by one byte; the second one does not fit.
+    for pdus in [[(1, 1, 512), (2, 512, 512)], [(2, 512, 512), (1, 1, 512)]] {
+        let (mut script, itt) = Script::reading();
+        for (n, offset, length) in pdus {
+            let pdu = script.data_in(itt, n, offset);
+            script.receive(pdu.to_bhs(), &pattern(1024)[offset as usize..][..length]);
+        }
+        script.wait_ms(2);
+        let asked: Vec<_> = script.snacks().iter().map(|snack| (snack.beg_run, snack.run_length)).collect();
+        let expected = if pdus[1].0 == 2 { vec![(0, 1), (2, 1)] } else { vec![(0, 2)] };
+        assert_eq!(asked, expected);
+    }
+}
+
 // covers: ERL-03 ERL-04
 #[test]
 fn r2ts_that_are_lost_repeated_or_ask_again_are_answered_in_order_and_exactly() {
