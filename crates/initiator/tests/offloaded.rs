@@ -7,11 +7,14 @@ mod proxy;
 #[path = "support/server.rs"]
 mod server;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use initiator::offload::{Caps, SoftwareEngine};
 use initiator::{
-    ConnectError, Disk, EngineKind, IoError, NotOffloaded, Options, PiTags, Session, WriteData, cdb,
+    Circuit, ConnectError, Disk, EngineKind, IoError, NotOffloaded, Options, PiTags, Session, WriteData, cdb,
     discovery,
 };
 use iscsi_core::params::{Asymmetric, DigestPolicy};
@@ -199,5 +202,35 @@ fn what_an_engine_cannot_have_is_refused_with_its_rule_and_remedy() {
         refused(|options| options.protection = Some(PiTags { app_tag: 0, app_mask: 0, ref_tag: None })),
         NotOffloaded::Protection
     );
+    assert_eq!(refused(|options| options.set_engine(EngineKind::Rtl)), NotOffloaded::NoCircuit);
+    end(server);
+}
+
+/// An engine that the program brings along negotiates within its own bounds, and every login has a new one.
+#[test]
+fn an_engine_of_the_program_decides_what_is_negotiated() {
+    let server = level_server();
+    let made = Arc::new(AtomicUsize::new(0));
+    let caps = Caps { buffer_bytes: 4096, outstanding_r2t: 1, error_recovery_level: 0, ..Caps::SOFTWARE };
+    let proxy = Proxy::start(server.portals()[0]);
+    let mut options = options(proxy.address(), 2);
+    options.set_engine(EngineKind::Rtl);
+    options.bounds.max_outstanding_r2t = 8;
+    let count = made.clone();
+    options.set_circuit(Circuit::new(caps, move || {
+        count.fetch_add(1, Ordering::Relaxed);
+        SoftwareEngine::new()
+    }));
+    let session = Session::connect(options).unwrap();
+    let params = &session.opening().params;
+    assert_eq!((params.max_recv_data_segment_length, params.error_recovery_level), (4096, 0));
+    assert_eq!(params.max_outstanding_r2t, 1);
+    assert!(!session.declare_max_recv_data_segment_length(4097), "longer than its buffer");
+    let disk = Disk::open(&session, LUN).unwrap();
+    round(&disk, 3);
+    proxy.cut(0);
+    round(&disk, 4);
+    assert_eq!((session.info().unwrap().logins, made.load(Ordering::Relaxed)), (2, 2));
+    session.logout();
     end(server);
 }

@@ -155,16 +155,23 @@ struct EngineOut {
       stop_reason, show_ready, shown, shown_found, peek_valid, idle, busy;
 };
 
+// A model and all its state. The library also keeps a pointer to a context in each thread: every call on a model makes it that
+// model's, so a model may change its thread, and the pointer is not followed to one that has gone.
 template <class Model> struct Simulation {
   VerilatedContext context;
   Model model;
   explicit Simulation(int seed) : model((context.randReset(2), context.randSeed(seed), &context)) {}
 };
+template <class Model> static Simulation<Model> *enter(void *simulation) {
+  auto *entered = static_cast<Simulation<Model> *>(simulation);
+  if (Verilated::threadContextp() != &entered->context) Verilated::threadContextp(&entered->context);
+  return entered;
+}
 
 extern "C" void *crc64_new(int seed) { return new Simulation<Vcrc64>(seed); }
 extern "C" void crc64_free(void *simulation) { delete static_cast<Simulation<Vcrc64> *>(simulation); }
 extern "C" void crc64_cycle(void *simulation, const Crc64In *in, CrcOut *out) {
-  Vcrc64 &model = static_cast<Simulation<Vcrc64> *>(simulation)->model;
+  Vcrc64 &model = enter<Vcrc64>(simulation)->model;
   model.rst = in->rst;
   model.set_poly_i = in->set_poly;
   model.poly_i = in->polynomial;
@@ -184,7 +191,7 @@ extern "C" void crc64_cycle(void *simulation, const Crc64In *in, CrcOut *out) {
 }
 
 template <class Model> static void wide_cycle(void *simulation, const CrcWideIn *in, CrcOut *out) {
-  Model &model = static_cast<Simulation<Model> *>(simulation)->model;
+  Model &model = enter<Model>(simulation)->model;
   model.rst = in->rst;
   model.init_i = in->init;
   model.xor_out_i = in->xor_out;
@@ -221,7 +228,7 @@ template <class Model> static Simulation<Model> *asserted(int seed) {
 extern "C" void *credit_link_new(int seed) { return asserted<Vcredit_link>(seed); }
 extern "C" void credit_link_free(void *simulation) { delete static_cast<Simulation<Vcredit_link> *>(simulation); }
 extern "C" void credit_link_cycle(void *pointer, const CreditIn *in, CreditOut *out) {
-  auto *simulation = static_cast<Simulation<Vcredit_link> *>(pointer);
+  auto *simulation = enter<Vcredit_link>(pointer);
   Vcredit_link &model = simulation->model;
   model.rst = in->rst;
   model.data_i = in->data;
@@ -243,7 +250,7 @@ extern "C" void credit_link_cycle(void *pointer, const CreditIn *in, CreditOut *
 extern "C" void *task_table_new(int seed) { return asserted<Vtask_table>(seed); }
 extern "C" void task_table_free(void *simulation) { delete static_cast<Simulation<Vtask_table> *>(simulation); }
 extern "C" void task_table_cycle(void *pointer, const TaskTableIn *in, TaskTableOut *out) {
-  auto *simulation = static_cast<Simulation<Vtask_table> *>(pointer);
+  auto *simulation = enter<Vtask_table>(pointer);
   Vtask_table &model = simulation->model;
   model.rst = in->rst;
   model.request_i = in->request;
@@ -268,7 +275,7 @@ template <std::size_t N> static void *words(VlWide<N> &port) { return port.data(
 template <std::size_t N> static const void *words(const VlWide<N> &port) { return port.data(); }
 
 template <class Model> static void guard_cycle(void *simulation, const GuardIn *in, GuardOut *out) {
-  Model &model = static_cast<Simulation<Model> *>(simulation)->model;
+  Model &model = enter<Model>(simulation)->model;
   model.rst = in->rst;
   model.valid_i = in->valid;
   model.last_i = in->last;
@@ -291,7 +298,7 @@ GUARD(guard64)
 GUARD(guard512)
 
 template <class Model> static void rx_packet_cycle(void *pointer, const RxPacketIn *in, RxPacketOut *out) {
-  auto *simulation = static_cast<Simulation<Model> *>(pointer);
+  auto *simulation = enter<Model>(pointer);
   Model &model = simulation->model;
   model.rst = in->rst;
   model.restart_i = in->restart;
@@ -336,7 +343,7 @@ RX_PACKET(rx_checked512)
 extern "C" void *snack_table_new(int seed) { return asserted<Vsnack_table>(seed); }
 extern "C" void snack_table_free(void *simulation) { delete static_cast<Simulation<Vsnack_table> *>(simulation); }
 extern "C" void snack_table_cycle(void *pointer, const SnackTableIn *in, SnackTableOut *out) {
-  auto *simulation = static_cast<Simulation<Vsnack_table> *>(pointer);
+  auto *simulation = enter<Vsnack_table>(pointer);
   Vsnack_table &model = simulation->model;
   model.rst = in->rst;
   model.valid_i = in->valid;
@@ -427,7 +434,7 @@ template <class Model> static void tx_outputs(const Model &model, TxOut *out) {
 }
 
 template <class Model> static void tx_cycle(void *pointer, const TxIn *in, TxOut *out) {
-  auto *simulation = static_cast<Simulation<Model> *>(pointer);
+  auto *simulation = enter<Model>(pointer);
   Model &model = simulation->model;
   model.rst = in->rst;
   model.open_i = in->open;
@@ -469,7 +476,7 @@ template <class Port, std::size_t N> static void get(uint32_t (&into)[N], const 
 }
 
 template <class Model> static void rx_engine_cycle(void *pointer, const RxEngineIn *in, RxEngineOut *out) {
-  auto *simulation = static_cast<Simulation<Model> *>(pointer);
+  auto *simulation = enter<Model>(pointer);
   Model &model = simulation->model;
   put(model.data_i, in->data);
   put(model.request_post_i, in->post);
@@ -584,7 +591,7 @@ RX_ENGINE(rx_engine64)
 RX_ENGINE(rx_engine512)
 
 template <class Model> static void engine_tx_cycle(void *pointer, const EngineTxIn *in, EngineTxOut *out) {
-  auto *simulation = static_cast<Simulation<Model> *>(pointer);
+  auto *simulation = enter<Model>(pointer);
   Model &model = simulation->model;
   model.rst = in->rst;
   model.stopped_i = 0;
@@ -630,7 +637,7 @@ ENGINE_TX(engine_tx64)
 ENGINE_TX(engine_tx512)
 
 template <class Model> static void engine_cycle(void *pointer, const EngineIn *in, EngineOut *out) {
-  auto *simulation = static_cast<Simulation<Model> *>(pointer);
+  auto *simulation = enter<Model>(pointer);
   Model &model = simulation->model;
   put(model.descriptor_i, in->descriptor);
   put(model.rx_data_i, in->rx_data);

@@ -295,7 +295,8 @@ impl Feed {
 
 /// The engine of `rtl/engine/engine.sv`, simulated: one connection, ErrorRecoveryLevel 0, and at 64 bit a buffer of 4096 bytes.
 ///
-/// A call runs the circuit until nothing more happens by itself. What it has to send lies here until `tx` fetches it.
+/// A call runs the circuit until nothing more happens by itself. What it has to send lies here until `tx` fetches it. Each engine is a
+/// circuit of its own: a host with several connections has one for each.
 pub struct RtlEngine {
     circuit: RefCell<Circuit>,
     feed: Feed,
@@ -312,6 +313,21 @@ impl RtlEngine {
         match width {
             Width::Bits64 => 4096,
             Width::Bits512 => 65536,
+        }
+    }
+
+    /// What the circuit of this width can do.
+    pub fn caps_of(width: Width) -> Caps {
+        Caps {
+            interface_version: 1,
+            roles: 1,
+            conn_flags: Caps::SOFTWARE.conn_flags,
+            connections: 1,
+            commands: MAX_COMMANDS as u16,
+            sgl_elements: MAX_SGL_ELEMENTS,
+            outstanding_r2t: MAX_OUTSTANDING_R2T,
+            buffer_bytes: Self::buffer_bytes(width),
+            error_recovery_level: 0,
         }
     }
 
@@ -363,16 +379,7 @@ impl RtlEngine {
 
 impl Engine for RtlEngine {
     fn caps(&self) -> Caps {
-        Caps {
-            interface_version: 1,
-            roles: 1,
-            conn_flags: Caps::SOFTWARE.conn_flags,
-            connections: 1,
-            commands: MAX_COMMANDS as u16,
-            sgl_elements: MAX_SGL_ELEMENTS,
-            outstanding_r2t: MAX_OUTSTANDING_R2T,
-            buffer_bytes: Self::buffer_bytes(self.circuit.borrow().width),
-        }
+        Self::caps_of(self.circuit.borrow().width)
     }
 
     fn submit(&mut self, memory: &mut dyn HostMem, record: &[u8; 64]) -> Result<(), Busy> {

@@ -536,11 +536,16 @@ model!(ENGINE_TX512, EngineTxIn, EngineTxOut, engine_tx512_new, engine_tx512_fre
 model!(TX64, TxIn, TxOut, tx64_new, tx64_free, tx64_cycle);
 model!(TX512, TxIn, TxOut, tx512_new, tx512_free, tx512_cycle);
 
-/// A model in some state. It stays in its thread: the pointer makes it neither `Send` nor `Sync`.
+/// A model in some state. It may change its thread, but no two threads have it at a time.
 pub struct Model<In, Out = CrcOut> {
     simulation: NonNull<c_void>,
     functions: Functions<In, Out>,
 }
+
+// SAFETY: `simulation` owns its `VerilatedContext` and its model, and nothing else refers to them: a translated model has no static
+// variables, and the shim makes the context the thread's own in each call (Verilator's guide, "Connecting to Verilated models":
+// one context for each thread that evaluates). The functions take and return plain data.
+unsafe impl<In, Out> Send for Model<In, Out> {}
 
 impl<In, Out: Default> Model<In, Out> {
     /// A model whose registers and memories have random contents, from `seed`, as after power-up.

@@ -55,6 +55,8 @@ pub struct Caps {
     pub outstanding_r2t: u16,
     /// The largest data segment in either direction, in bytes.
     pub buffer_bytes: u32,
+    /// The highest ErrorRecoveryLevel.
+    pub error_recovery_level: u8,
 }
 
 impl Caps {
@@ -71,6 +73,7 @@ impl Caps {
         sgl_elements: limits::MAX_SGL_ELEMENTS,
         outstanding_r2t: limits::MAX_OUTSTANDING_R2T,
         buffer_bytes: limits::BUFFER_BYTES,
+        error_recovery_level: 2,
     };
 }
 

@@ -410,7 +410,7 @@ impl<P: Platform> EventLoop<P> {
     fn established(&mut self, established: Established) {
         let Established { link, login, address, connect_time, failed } = established;
         let cid = login.cid;
-        let offloaded = match Offload::begin(self.options.engine(), &login, &self.options.session, self.now) {
+        let offloaded = match Offload::begin(&self.options, &self.slabs, &login, self.now) {
             Ok(offloaded) => offloaded,
             Err(error) => {
                 self.driver.close(link.token());

@@ -1,56 +1,62 @@
 //! The connection whose commands an engine carries out: bytes between link and engine, events to the session.
 
-use bytes::Bytes;
-use engine::{Link, Platform};
+use bytes::BytesMut;
+use engine::{Link, Platform, SlabRing};
 use iscsi_core::initiator::login::LoggedIn;
-use iscsi_core::initiator::session::{InitiatorSession, SessionConfig};
+use iscsi_core::initiator::session::InitiatorSession;
 use iscsi_core::wire::{Cid, Opcode};
-use offload::SoftwareEngine;
 
 use super::connections::{Connection, Up};
 use super::{EventLoop, State};
 use crate::error::{ConnectError, NotOffloaded};
 use crate::offloaded::{Agent, Event};
-use crate::options::EngineKind;
+use crate::options::Options;
 
 /// What the engine sends is queued up to here, bytes: enough that the socket is never idle. The rest stays in the engine, which
 /// then sends a SNACK or a command before the data behind it.
 const QUEUED_BYTES: usize = 256 * 1024;
-/// What the engine is asked for at a time, bytes.
+/// What the engine is asked for at a time, bytes, at most; and the least room for which it is asked.
 const CHUNK_BYTES: usize = 128 * 1024;
+const LEAST_BYTES: usize = 4 * 1024;
 
 /// An engine and what moves its bytes.
 pub(super) struct Offload {
     pub agent: Agent,
-    chunk: Box<[u8]>,
+    slabs: SlabRing,
+    /// Where the engine writes what it has to send. The link sends it from there.
+    chunk: BytesMut,
 }
 
 impl Offload {
-    /// The engine of `kind` for the connection of `login`, and the login as the session gets to know it; `None` without an engine,
+    /// The engine of the options for the connection of `login`, and the login as the session gets to know it; `None` without an engine,
     /// and in discovery sessions, which send no commands.
     pub(super) fn begin(
-        kind: EngineKind,
+        options: &Options,
+        slabs: &SlabRing,
         login: &LoggedIn,
-        config: &SessionConfig,
         now: iscsi_core::Time,
     ) -> Result<Option<(Self, LoggedIn)>, ConnectError> {
-        if kind == EngineKind::None || login.discovery {
+        if login.discovery {
             return Ok(None);
         }
-        let agent = Agent::open(Box::new(SoftwareEngine::new()), login, config, now)
+        let Some(engine) = options.new_engine()? else { return Ok(None) };
+        let seen = Agent::session_login(login, &engine.caps());
+        let agent = Agent::open(engine, login, &options.session, now)
             .map_err(|result| NotOffloaded::Parameters(format!("{result:?}")))?;
-        let chunk = vec![0; CHUNK_BYTES].into_boxed_slice();
-        Ok(Some((Self { agent, chunk }, Agent::session_login(login))))
+        Ok(Some((Self { agent, slabs: slabs.clone(), chunk: BytesMut::new() }, seen)))
     }
 
     /// Queues what the engine has to send.
     fn transmit(&mut self, link: &mut Link) {
         while link.tx_backlog_bytes() < QUEUED_BYTES {
+            if self.chunk.len() < LEAST_BYTES {
+                self.chunk = self.slabs.take(CHUNK_BYTES);
+            }
             let made = self.agent.tx(&mut self.chunk);
             if made == 0 {
                 return;
             }
-            link.push_bytes(Bytes::copy_from_slice(&self.chunk[..made]));
+            link.push_bytes(self.chunk.split_to(made).freeze());
         }
     }
 }

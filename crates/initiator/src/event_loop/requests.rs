@@ -7,7 +7,6 @@ use engine::Platform;
 use iscsi_core::initiator::command::{Command, Completion, Ending};
 use iscsi_core::initiator::session::{ManagementAnswer, TargetRecord};
 use iscsi_core::wire::{Cid, Lun, TmfFunction, TmfResponse};
-use offload::limits::BUFFER_BYTES;
 use smallvec::SmallVec;
 
 use super::arrived::Arrived;
@@ -16,7 +15,6 @@ use super::resolving::{Addresses, Question};
 use super::{Ended, EventLoop, Running, State};
 use crate::cdb::is_idempotent;
 use crate::error::IoError;
-use crate::options::EngineKind;
 use crate::reply::Answer;
 use crate::session::{Pong, SessionInfo};
 use crate::unit::{LostBlocks, is_probe};
@@ -141,7 +139,7 @@ impl<P: Platform> EventLoop<P> {
 
     /// Declares another MaxRecvDataSegmentLength on every connection; false when it was not sent on all of them.
     fn declare(&mut self, bytes: u32) -> bool {
-        if self.options.engine() != EngineKind::None && bytes > BUFFER_BYTES {
+        if self.options.engine_caps().is_some_and(|caps| bytes > caps.buffer_bytes) {
             return false;
         }
         let State::Up(up) = &mut self.state else { return false };

@@ -40,11 +40,11 @@ use iscsi_core::initiator::session::{InitiatorSession, SessionConfig};
 use iscsi_core::params::{Asymmetric, Bounds};
 use iscsi_core::pdu_reader::RxPdu;
 use iscsi_core::wire::{Bhs, CmdSn, MAX_AHS_LENGTH, StatSn};
-use offload::Engine;
 use offload::encoding::{
     Abort, Completion, DescriptorKind, OpenConn, RECORD_BYTES, SetParams, TaskResult, conn_flags,
 };
-use offload::limits::{BUFFER_BYTES, MAX_OUTSTANDING_R2T};
+use offload::limits::BUFFER_BYTES;
+use offload::{Caps, Engine};
 
 use self::memory::{AddressSpace, RING};
 use self::sending::Outgoing;
@@ -86,6 +86,8 @@ pub(crate) struct Agent {
     /// The largest data segments in the two directions, as the engine knows them, bytes.
     max_recv: u32,
     max_send: u32,
+    /// The largest data segment that the engine has room for, bytes.
+    buffer_bytes: u32,
     snack_delay_us: u32,
     /// What the session has sent and the engine has not taken yet.
     outgoing: VecDeque<Outgoing>,
@@ -138,6 +140,7 @@ impl Agent {
             snack_delay_us,
             error_recovery_level: params.error_recovery_level,
         };
+        let buffer_bytes = engine.caps().buffer_bytes;
         let mut agent = Self {
             engine,
             memory: AddressSpace::new(usize::from(RING_SLOTS) * SLOT_BYTES as usize),
@@ -146,6 +149,7 @@ impl Agent {
             stat_sn: login.exp_stat_sn,
             max_recv: params.max_recv_data_segment_length,
             max_send: params.max_send_data_segment_length,
+            buffer_bytes,
             snack_delay_us,
             outgoing: VecDeque::new(),
             completions: VecDeque::new(),
@@ -160,11 +164,12 @@ impl Agent {
         }
     }
 
-    /// What an engine allows us to negotiate of `bounds`.
-    pub(crate) fn bounds(bounds: Bounds) -> Bounds {
+    /// What an engine with these `caps` allows us to negotiate of `bounds`.
+    pub(crate) fn bounds(bounds: Bounds, caps: &Caps) -> Bounds {
         Bounds {
-            max_recv_data_segment_length: bounds.max_recv_data_segment_length.min(BUFFER_BYTES),
-            max_outstanding_r2t: bounds.max_outstanding_r2t.min(MAX_OUTSTANDING_R2T),
+            max_recv_data_segment_length: bounds.max_recv_data_segment_length.min(caps.buffer_bytes),
+            max_outstanding_r2t: bounds.max_outstanding_r2t.min(caps.outstanding_r2t),
+            error_recovery_level: bounds.error_recovery_level.min(caps.error_recovery_level),
             max_connections: 1,
             data_pdu_in_order: true,
             data_sequence_in_order: true,
@@ -174,12 +179,12 @@ impl Agent {
     }
 
     /// The login as the session gets to know it: see the module.
-    pub(crate) fn session_login(login: &LoggedIn) -> LoggedIn {
+    pub(crate) fn session_login(login: &LoggedIn, caps: &Caps) -> LoggedIn {
         let mut login = login.clone();
         let params = &mut login.params;
         (params.error_recovery_level, params.max_connections) = (0, 1);
         (params.initial_r2t, params.immediate_data) = (true, false);
-        params.max_send_data_segment_length = params.max_send_data_segment_length.min(BUFFER_BYTES);
+        params.max_send_data_segment_length = params.max_send_data_segment_length.min(caps.buffer_bytes);
         login
     }
 
@@ -245,7 +250,7 @@ impl Agent {
             self.execute(DescriptorKind::ABORT, &abort.emit());
         }
         let max_send = session.params().max_send_data_segment_length;
-        if max_send.min(BUFFER_BYTES) != self.max_send.min(BUFFER_BYTES) {
+        if max_send.min(self.buffer_bytes) != self.max_send.min(self.buffer_bytes) {
             self.max_send = max_send;
             self.set_params();
         }

@@ -11,7 +11,7 @@ use iscsi_core::wire::{
     Cid, DataIn, DataSn, Isid, Itt, Lun, NopIn, R2t, R2tSn, Reject, RejectReason, ScsiResponse,
     TaskManagementResponse, TextResponse, TmfResponse, Tsih, Ttt, one_line,
 };
-use offload::SoftwareEngine;
+use offload::{Caps, SoftwareEngine};
 
 use super::*;
 
@@ -76,7 +76,11 @@ impl Play {
         let mut reader = PduReader::new(65536);
         reader.set_digests(BOTH);
         Self {
-            session: InitiatorSession::new(&Agent::session_login(&login), config.clone(), now),
+            session: InitiatorSession::new(
+                &Agent::session_login(&login, &Caps::SOFTWARE),
+                config.clone(),
+                now,
+            ),
             agent: Agent::open(Box::new(SoftwareEngine::new()), &login, &config, now).unwrap(),
             now,
             reader,
@@ -537,7 +541,8 @@ fn parameters_that_an_engine_does_not_take_are_refused() {
     let config = SessionConfig::default();
     let open = |login: &LoggedIn| Agent::open(Box::new(SoftwareEngine::new()), login, &config, SECOND);
     assert_eq!(open(&login).unwrap_err(), TaskResult::INVALID);
-    let bounds = Agent::bounds(Bounds { max_recv_data_segment_length: 1 << 20, ..Bounds::default() });
+    let large = Bounds { max_recv_data_segment_length: 1 << 20, ..Bounds::default() };
+    let bounds = Agent::bounds(large, &Caps::SOFTWARE);
     let most = bounds.max_recv_data_segment_length;
     let params = Params { max_recv_data_segment_length: most, ..login.params.clone() };
     assert!(open(&LoggedIn { params, ..login }).is_ok());

@@ -15,7 +15,7 @@ const TGTADM: &str = "/usr/sbin/tgtadm";
 /// Long enough that only a hang reaches it.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Debian's tgt with one target and one file-backed LUN (number 1) of 64 MiB.
+/// Debian's tgt with one target and one file-backed LUN (number 1).
 pub struct Tgt {
     child: Child,
     dir: TempDir,
@@ -26,6 +26,11 @@ pub struct Tgt {
 impl Tgt {
     /// Starts one; `None`, with a message, if tgt is not installed. On CI that is a failure.
     pub fn start() -> Option<Self> {
+        Self::with_lun_of(64 << 20)
+    }
+
+    /// As [`Tgt::start`], with a LUN of so many bytes.
+    pub fn with_lun_of(bytes: u64) -> Option<Self> {
         if !Path::new(TGTD).exists() {
             let on_ci = !matches!(std::env::var("CI").as_deref(), Err(_) | Ok("" | "0" | "false"));
             assert!(!on_ci, "on CI no test may be left out: install tgt");
@@ -37,7 +42,7 @@ impl Tgt {
         let control = "1".to_owned();
         // A port that was free a moment ago; tgtd cannot be given a socket.
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        std::fs::File::create(dir.path().join("lun")).unwrap().set_len(64 << 20).unwrap();
+        std::fs::File::create(dir.path().join("lun")).unwrap().set_len(bytes).unwrap();
         let mut tgt = Self { child: Self::spawn(&dir, &control, port), dir, control, port };
         tgt.configure();
         Some(tgt)

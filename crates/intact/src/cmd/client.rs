@@ -32,8 +32,9 @@ pub struct ClientArgs {
     /// Highest ErrorRecoveryLevel to offer: 0, 1 or 2. Without it 0, or 2 with several connections.
     #[arg(long, value_name = "LEVEL", value_parser = clap::value_parser!(u8).range(0..=2))]
     pub erl: Option<u8>,
-    /// What carries out the commands of the session: `none`, or `software`, an offload engine in software
-    /// (docs/engine-interface.md), with one connection and without protection information.
+    /// What carries out the commands of the session: `none`; `software`, an offload engine in software
+    /// (docs/engine-interface.md); `rtl`, the simulated circuit, if it was built in. An engine has one connection and no
+    /// protection information.
     #[arg(long, value_name = "ENGINE", value_parser = EngineKind::ALL.map(EngineKind::name))]
     pub engine: Option<String>,
     /// Seconds that a command may take before it is aborted.
@@ -82,8 +83,19 @@ impl ClientArgs {
         let mut options = url.options().map_err(|error| fail(MISUSED, error))?;
         options.command_timeout = self.timeout;
         options.ports = initiator::default_port_directory();
+        #[cfg(feature = "rtl")]
+        options.set_circuit(circuit());
         Ok(options)
     }
+}
+
+/// The circuit in its form of 512 bit. Its registers start with other contents in every login, as after power-up.
+#[cfg(feature = "rtl")]
+fn circuit() -> initiator::Circuit {
+    use offload_rtl::{RtlEngine, Width};
+    initiator::Circuit::new(RtlEngine::caps_of(Width::Bits512), || {
+        RtlEngine::new(Width::Bits512, fastrand::u16(..))
+    })
 }
 
 /// Reports what happens to the session, for example that it is lost and is back. RUST_LOG requests more.

@@ -6,6 +6,7 @@
 mod campaign;
 #[path = "../../../offload/tests/common/mod.rs"]
 mod common;
+mod faults;
 mod pair;
 #[path = "../rx_engine/peer.rs"]
 #[allow(dead_code, reason = "the tests of the receive side use the rest")]
@@ -14,8 +15,11 @@ mod peer;
 #[allow(dead_code, reason = "the tests of the receive side use the rest")]
 mod random;
 
+use std::collections::BTreeMap;
+
 use campaign::length;
 use fastrand::Rng;
+use faults::{Fault, Outcome};
 use offload::encoding::{
     Abort, CompletionKind, DigestAction, OpenConn, RawReason, Resync, SendRaw, SetParams, StopReason,
     TaskResult, raw_flags,
@@ -176,6 +180,27 @@ fn random_conversations_are_as_in_the_engine_in_software() {
     for width in [Width::Bits64, Width::Bits512] {
         let (pdus, bytes) = campaign(width, length(1500), 21);
         println!("{width:?}: {pdus} PDUs received, {bytes} bytes sent");
+    }
+}
+
+/// None of the faults goes undetected. Those that change the order of PDUs may do no harm.
+#[test]
+fn every_fault_in_the_stream_is_detected() {
+    for width in [Width::Bits64, Width::Bits512] {
+        let mut random = Rng::with_seed(31);
+        let mut pair = Pair::new(width, 31);
+        let mut counts = BTreeMap::new();
+        for _ in 0..length(400).div_ceil(faults::ROUNDS) {
+            let open = faults::begin(&mut pair);
+            for _ in 0..faults::ROUNDS {
+                let fault = Fault::ALL[random.usize(..Fault::ALL.len())];
+                let outcome = faults::round(&mut pair, &open, fault, &mut random);
+                *counts.entry((fault, outcome)).or_insert(0) += 1;
+            }
+            pair.submit(&Abort { itt: u32::MAX, ..Abort::default() }.emit());
+        }
+        println!("{width:?}: {counts:?}");
+        assert!(Fault::ALL.iter().all(|fault| counts.contains_key(&(*fault, Outcome::Stopped))));
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use fastrand::Rng;
-use offload::encoding::{CompletionKind, OpenConn, PostTask, SessionEntry, SglElement};
+use offload::encoding::{Completion, CompletionKind, OpenConn, PostTask, SessionEntry, SglElement};
 use offload::{Engine, FlatMemory, HostMem, SoftwareEngine, Tables};
 use offload_rtl::{RtlEngine, Width};
 
@@ -61,6 +61,8 @@ pub struct Pair {
     stream: Vec<u8>,
     /// Completions of the engine in software that the circuit still owes.
     owed: Vec<[u8; 64]>,
+    /// Completions since the connection was opened, or since they were taken.
+    completions: Vec<[u8; 64]>,
     pub seen: BTreeSet<(CompletionKind, u8)>,
     pub sent_bytes: usize,
 }
@@ -73,6 +75,7 @@ impl Pair {
             width,
             stream: Vec::new(),
             owed: Vec::new(),
+            completions: Vec::new(),
             seen: BTreeSet::new(),
             sent_bytes: 0,
         }
@@ -86,7 +89,7 @@ impl Pair {
         self.software.engine.tables()
     }
 
-    fn session(&self) -> Option<SessionEntry> {
+    pub fn session(&self) -> Option<SessionEntry> {
         self.software.engine.session(0)
     }
 
@@ -115,8 +118,21 @@ impl Pair {
         }
     }
 
+    /// Host memory, the same in both.
+    pub fn data(&mut self, addr: u64, length: usize) -> Vec<u8> {
+        let mut data = vec![0; length];
+        self.rtl.memory.read(addr, &mut data).expect("in host memory");
+        data
+    }
+
+    /// The completions of both since the last call.
+    pub fn take_completions(&mut self) -> Vec<Completion> {
+        self.completions.drain(..).map(|record| Completion::parse(&record).expect("a defined kind")).collect()
+    }
+
     pub fn open(&mut self, open: &OpenConn) -> Option<u8> {
         self.stream.clear();
+        self.completions.clear();
         (self.software.taken, self.rtl.taken) = (0, 0);
         self.submit(&open.emit())
     }
@@ -215,6 +231,7 @@ impl Pair {
             is.sessions[0].rx_position = should.sessions[0].rx_position;
         }
         assert_eq!(is, should, "tables after {after}");
+        self.completions.extend(&expected);
         expected
     }
 }

@@ -24,8 +24,8 @@ pub const LUN: Lun = Lun(0x0003_0000_0000_0000);
 pub const BOTH_DIGESTS: u8 = conn_flags::HEADER_DIGEST | conn_flags::DATA_DIGEST;
 
 /// An engine with one connection, and its host.
-pub struct Bench {
-    pub engine: SoftwareEngine,
+pub struct Bench<E = SoftwareEngine> {
+    pub engine: E,
     pub memory: FlatMemory,
     pub digests: u8,
     pub crc: Crc<u32>,
@@ -53,10 +53,18 @@ pub fn open_conn(flags: u8, error_recovery_level: u8) -> OpenConn {
 }
 
 impl Bench {
-    /// Opens connection 0; the completion must be GOOD.
+    /// Opens connection 0 in the software engine.
     pub fn open(open: OpenConn) -> Self {
+        Self::with(SoftwareEngine::new(), open)
+    }
+}
+
+impl<E: Engine> Bench<E> {
+    /// Opens connection 0 in `engine`, with data segments that it has room for; the completion must be GOOD.
+    pub fn with(engine: E, mut open: OpenConn) -> Self {
+        open.max_recv_data_segment_length = open.max_recv_data_segment_length.min(engine.caps().buffer_bytes);
         let mut bench = Self {
-            engine: SoftwareEngine::new(),
+            engine,
             memory: FlatMemory::new(BASE, MEMORY_BYTES),
             digests: open.flags & BOTH_DIGESTS,
             crc: Crc::<u32>::new(&CRC_32_ISCSI),
@@ -254,6 +262,11 @@ pub fn response(itt: u32, stat_sn: u32, exp_data_sn: u32) -> ScsiResponse {
         bidi_residual_count: 0,
         residual_count: 0,
     }
+}
+
+/// ErrorRecoveryLevel 0 and 1, as far as the engine has them.
+pub fn levels<E: Engine>(new: fn() -> E) -> std::ops::RangeInclusive<u8> {
+    0..=new().caps().error_recovery_level.min(1)
 }
 
 /// Bytes that differ at every place.

@@ -35,7 +35,7 @@ pub struct Args {
 /// What a profiler counts.
 #[derive(Debug, clap::Args)]
 struct Profile {
-    /// Only send commands to this LUN, one after the other, for a profiler, and print how many: see `cargo xtask bench offload`.
+    /// Only send commands to this LUN, for a profiler, and print how many: see `cargo xtask bench offload`.
     /// Writes destroy what is on it.
     #[arg(long = "profile", value_name = "URL")]
     url: Option<String>,
@@ -45,6 +45,9 @@ struct Profile {
     /// How many.
     #[arg(long, value_name = "N", default_value_t = 100, requires = "url")]
     commands: u32,
+    /// How many of them are under way at a time.
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "url")]
+    depth: u32,
     /// Write instead of read.
     #[arg(long, requires = "url")]
     write: bool,

@@ -1,8 +1,6 @@
 //! What is lost at ErrorRecoveryLevel 1, and how it comes back.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use iscsi_wire::{SnackRequest, SnackType, Ttt};
 use offload::Engine;
 use offload::encoding::{Completion, DigestAction, SnackCause, SnackState, TaskResult, task_flags};
@@ -10,7 +8,7 @@ use offload::encoding::{Completion, DigestAction, SnackCause, SnackState, TaskRe
 const PIECE: usize = 512;
 
 /// Data-In `sn` of a read of `count` pieces, the last of them with StatSN 100.
-fn piece(bench: &Bench, sn: u32, count: u32) -> Vec<u8> {
+fn piece<E: Engine>(bench: &Bench<E>, sn: u32, count: u32) -> Vec<u8> {
     let stat_sn = (sn + 1 == count).then_some(100);
     let data = pattern(9, PIECE * count as usize);
     let from = PIECE * sn as usize;
@@ -18,8 +16,8 @@ fn piece(bench: &Bench, sn: u32, count: u32) -> Vec<u8> {
 }
 
 /// A read of `count` pieces of which those in `lost` do not arrive.
-fn read_with_losses(count: u32, lost: &[u32]) -> Bench {
-    let mut bench = Bench::open(open_conn(BOTH_DIGESTS, 1));
+fn read_with_losses<E: Engine>(engine: E, count: u32, lost: &[u32]) -> Bench<E> {
+    let mut bench = Bench::with(engine, open_conn(BOTH_DIGESTS, 1));
     bench.read(1, PIECE as u32 * count);
     for sn in (0..count).filter(|sn| !lost.contains(sn)) {
         let bytes = piece(&bench, sn, count);
@@ -29,16 +27,15 @@ fn read_with_losses(count: u32, lost: &[u32]) -> Bench {
 }
 
 /// The SNACKs that the engine sends now: type, BegRun, RunLength.
-fn snacks(bench: &mut Bench) -> Vec<(SnackType, u32, u32)> {
+fn snacks<E: Engine>(bench: &mut Bench<E>) -> Vec<(SnackType, u32, u32)> {
     let sent = bench.sent();
     let snacks = sent.iter().map(|(bhs, _)| SnackRequest::parse(bhs).expect("a SNACK"));
     snacks.map(|snack| (snack.snack_type, snack.beg_run, snack.run_length)).collect()
 }
 
 // covers: SNK-01 SNK-09 ERL-02 ERL-03
-#[test]
-fn every_lost_group_is_requested_once_after_its_delay() {
-    let mut bench = read_with_losses(10, &[0, 3, 4, 5, 8]);
+pub fn every_lost_group_is_requested_once_after_its_delay<E: Engine>(new: fn() -> E) {
+    let mut bench = read_with_losses(new(), 10, &[0, 3, 4, 5, 8]);
     assert!(bench.completions().is_empty());
     assert_eq!(bench.engine.deadline_us(), Some(1000));
     bench.engine.advance(999);
@@ -69,9 +66,8 @@ fn every_lost_group_is_requested_once_after_its_delay() {
     assert_eq!(tables.sessions[0].exp_stat_sn, 101);
 }
 
-#[test]
-fn what_arrives_within_the_delay_is_not_requested() {
-    let mut bench = read_with_losses(4, &[1]);
+pub fn what_arrives_within_the_delay_is_not_requested<E: Engine>(new: fn() -> E) {
+    let mut bench = read_with_losses(new(), 4, &[1]);
     let late = piece(&bench, 1, 4);
     bench.rx(&late);
     bench.engine.advance(5000);
@@ -80,9 +76,8 @@ fn what_arrives_within_the_delay_is_not_requested() {
 }
 
 // covers: DIG-12
-#[test]
-fn bad_data_digests_in_a_row_are_one_group_and_a_bad_replica_is_another() {
-    let mut bench = Bench::open(open_conn(BOTH_DIGESTS, 1));
+pub fn bad_data_digests_in_a_row_are_one_group_and_a_bad_replica_is_another<E: Engine>(new: fn() -> E) {
+    let mut bench = Bench::with(new(), open_conn(BOTH_DIGESTS, 1));
     bench.read(1, 4 * PIECE as u32);
     for sn in 0..4 {
         let mut bytes = piece(&bench, sn, 4);
@@ -114,9 +109,8 @@ fn bad_data_digests_in_a_row_are_one_group_and_a_bad_replica_is_another() {
 }
 
 // covers: SNK-02 ERL-03
-#[test]
-fn a_lost_status_is_requested_and_acknowledged_only_when_it_is_there() {
-    let mut bench = Bench::open(open_conn(BOTH_DIGESTS, 1));
+pub fn a_lost_status_is_requested_and_acknowledged_only_when_it_is_there<E: Engine>(new: fn() -> E) {
+    let mut bench = Bench::with(new(), open_conn(BOTH_DIGESTS, 1));
     for itt in 1..=3 {
         bench.read(itt, 0);
     }
@@ -137,9 +131,8 @@ fn a_lost_status_is_requested_and_acknowledged_only_when_it_is_there() {
 }
 
 // covers: ERL-03
-#[test]
-fn exp_data_sn_shows_data_that_was_lost_at_the_end() {
-    let mut bench = Bench::open(open_conn(BOTH_DIGESTS, 1));
+pub fn exp_data_sn_shows_data_that_was_lost_at_the_end<E: Engine>(new: fn() -> E) {
+    let mut bench = Bench::with(new(), open_conn(BOTH_DIGESTS, 1));
     bench.read(1, 2 * PIECE as u32);
     let data = pattern(4, 2 * PIECE);
     let (first, second) = (
@@ -159,11 +152,10 @@ fn exp_data_sn_shows_data_that_was_lost_at_the_end() {
 }
 
 // covers: ERL-03 R2T-02
-#[test]
-fn a_lost_r2t_is_requested() {
+pub fn a_lost_r2t_is_requested<E: Engine>(new: fn() -> E) {
     let mut open = open_conn(BOTH_DIGESTS | offload::encoding::conn_flags::INITIAL_R2T, 1);
     open.max_outstanding_r2t = 3;
-    let mut bench = Bench::open(open);
+    let mut bench = Bench::with(new(), open);
     bench.post(1, task_flags::WRITE, 4096);
     bench.tx();
     let ahead = bench.r2t(1, 8, 1, 2048, 2048);
@@ -182,9 +174,8 @@ fn a_lost_r2t_is_requested() {
 }
 
 // covers: SNK-03
-#[test]
-fn a_dataack_waits_for_the_data_before_it() {
-    let mut bench = Bench::open(open_conn(BOTH_DIGESTS, 1));
+pub fn a_dataack_waits_for_the_data_before_it<E: Engine>(new: fn() -> E) {
+    let mut bench = Bench::with(new(), open_conn(BOTH_DIGESTS, 1));
     bench.read(1, 4 * PIECE as u32);
     let mut asks = data_in(1, 1, PIECE as u32, None);
     (asks.acknowledge, asks.ttt) = (true, Ttt(3));
