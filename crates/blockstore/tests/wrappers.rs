@@ -404,6 +404,16 @@ fn the_store_below_is_seen_through_every_wrapper() {
     }
 }
 
+#[test]
+fn a_run_of_records_knows_its_length() {
+    let mut run = RecordRun::with_capacity(2);
+    assert!(run.is_empty());
+    run.push(blockstore::Record::Unwritten);
+    assert_eq!((run.is_empty(), run.len()), (false, 1));
+    run.truncate(0);
+    assert!(run.is_empty());
+}
+
 /// Protection information is no reason to read something else than the medium.
 #[test]
 fn a_volume_with_protection_information_reads_its_medium() {
@@ -417,6 +427,8 @@ fn a_volume_with_protection_information_reads_its_medium() {
         let store = spec.parse::<StoreSpec>().unwrap().open().unwrap();
         write(&store, 512, 7).unwrap();
         let mut dst = [1; 1024];
+        assert!(!store.read_now(512, &mut dst).unwrap(), "it may be between a block and its record: {spec}");
+        assert_eq!(dst, [1; 1024], "{spec}");
         store.read_medium(512, &mut dst).unwrap();
         assert_eq!(dst[..], [[7; 512], [0; 512]].concat(), "{spec}");
         assert_eq!(store.medium_reads() == MediumReads::Memory, in_memory, "{spec}");

@@ -457,6 +457,18 @@ fn a_read_of_the_medium_does_not_see_what_is_only_cached() {
     }
 }
 
+/// A file need not end at a sector.
+#[test]
+fn a_read_of_the_medium_takes_the_blocks_before_an_odd_end() {
+    let (disk, store) = store();
+    let medium = pattern(SIZE as usize - 100);
+    disk.0.lock().medium = medium.clone();
+    let mut read = [0; 512];
+    store.read_medium(SIZE - 1024, &mut read).unwrap();
+    assert_eq!(read[..], medium[SIZE as usize - 1024..][..512]);
+    assert!(store.read_medium(SIZE - 512, &mut read).is_err(), "its end is missing");
+}
+
 #[test]
 fn a_medium_that_fails_is_seen_although_its_blocks_are_cached() {
     let (disk, store) = store();

@@ -198,11 +198,11 @@ fn segment(descriptor: &[u8], cscds: &[Cscd], at: usize) -> Result<Segment, Sens
 pub(crate) fn copy_operation_abort(request: &Request<'_>) -> Execution {
     let list_id = request.cdb.u32(2);
     let known = request.lu.with_state(|state| match state.copies.find(request.nexus.id, list_id) {
-        Some(record) if record.stage == Stage::Running => {
+        // Of no consequence for one that has ended.
+        Some(record) => {
             record.cancel();
             true
         }
-        Some(_) => true,
         None => false,
     });
     if known { Execution::good() } else { Execution::check(SenseData::cdb_field(2, None)) }

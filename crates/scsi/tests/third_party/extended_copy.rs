@@ -197,6 +197,34 @@ fn cpy_02_a_segment_that_fails_is_named() {
     shelf.run(0, &copy_cdb(0, list.len()), &list).fails(0xa, 0x0d, 0x02);
 }
 
+// covers: CPY-01
+#[test]
+fn addresses_of_blocks_have_64_bits() {
+    let mut shelf = Shelf::new();
+    shelf.number(0, 0, 8);
+    for (from, to) in [(1 << 32, 0), (0, 1 << 32)] {
+        let list = list_lid1(1, &[cscd(0), cscd(1)], &[segment(0, from, 1, to, 8)]);
+        shelf.run(0, &copy_cdb(0, list.len()), &list).fails(0xa, 0, 0);
+        assert!(shelf.bytes(1, 0, 8).iter().all(|&byte| byte == 0), "from {from:x} to {to:x}");
+    }
+}
+
+// covers: MOD-03 CPY-01
+#[test]
+fn a_copy_is_as_durable_as_writes_to_its_destination() {
+    let mut shelf = Shelf::new();
+    let list = list_lid1(1, &[cscd(0), cscd(1)], &[segment(0, 0, 1, 0, 8)]);
+    for write_cache in [true, false] {
+        let ops = shelf.run(0, &copy_cdb(0, list.len()), &list).good().ops;
+        assert!(matches!(ops[..], [MediumOp::Copy { durable, .. }] if durable != write_cache), "{ops:?}");
+        // The source has a cache all the time.
+        let mut page = shelf.run(1, &[0x1a, 8, 0x08, 0, 255, 0], &[]).good().data;
+        page[..4].fill(0);
+        page[4 + 2] ^= 0x04;
+        shelf.run(1, &[0x15, 0x10, 0, 0, page.len() as u8, 0], &page).good();
+    }
+}
+
 // covers: CPY-03 PR-16
 #[test]
 fn cpy_03_reservations_and_write_protection_hold_on_both_sides() {
@@ -310,6 +338,14 @@ fn cpy_05_four_byte_identifiers_and_the_end_of_a_copy_by_command() {
     assert_eq!((status[4], status[5], number(&status, 16, 8)), (1, 0x01, 50));
     assert_eq!(number(&status, 0, 4), status.len() as u64 - 4);
     shelf.run(0, &results_lid4(5, 0xdead_beee), &[]).fails(5, 0x24, 0);
+
+    let beyond = list_lid4(6, &[cscd(0), cscd(1)], &[segment(0, 4090, 1, 0, 8)]);
+    shelf.run(0, &copy_cdb(1, beyond.len()), &beyond).fails(0xa, 0, 0);
+    let failed = shelf.run(0, &results_lid4(5, 6), &[]).good().data;
+    // CHECK CONDITION, and the sense that the copy ended with; a copy that worked has neither.
+    assert_eq!((failed[12], usize::from(failed[14])), (2, failed.len() - 32));
+    assert_eq!((failed[32] & 0x7f, failed[34] & 0x0f), (0x70, 0xa));
+    assert_eq!((status[12], status[14]), (0, 0));
 
     let long = list_lid4(3, &[cscd(0), cscd(1)], &[segment(0, 0, 1, 0, 4000)]);
     let execution = half_way(&shelf, &long, 1);

@@ -97,6 +97,9 @@ fn odx_01_a_token_stands_for_ranges_of_blocks() {
 
     for (list, code) in [
         (populate_list(0, &[(0, 10), (9, 1)]), (5, 0x26, 0x00)),
+        (populate_list(0, &[(10, 5), (6, 5)]), (5, 0x26, 0x00)),
+        // Next to each other, in either order.
+        (populate_list(0, &[(10, 5), (15, 1), (6, 4)]), (0, 0, 0)),
         (populate_list(0, &[(4090, 7)]), (5, 0x21, 0x00)),
         (populate_list(301, &[(0, 1)]), (5, 0x26, 0x00)),
         (populate_list(0, &[]), (5, 0x26, 0x00)),
@@ -172,6 +175,11 @@ fn odx_02_from_the_middle_of_a_token_and_beyond_its_end() {
     shelf.use_token(0, &zeros, 0, &[(5, 90)]).good();
     assert!(shelf.bytes(0, 5, 90).iter().all(|&byte| byte == 0));
     assert!(shelf.bytes(0, 4, 1).iter().any(|&byte| byte != 0));
+    for (at, byte) in [(7, 0xf9), (8, 1), (511, 1)] {
+        let mut wrong = zeros.clone();
+        wrong[at] = byte;
+        shelf.use_token(0, &wrong, 0, &[(4, 1)]).fails(5, 0x23, 0x05);
+    }
 }
 
 #[test]

@@ -742,6 +742,22 @@ fn a_connection_may_be_logged_out_but_not_the_last() {
     assert_eq!(script.session.connected().collect::<Vec<_>>(), [Cid(0)]);
 }
 
+// covers: ERL-09
+#[test]
+fn the_answer_to_a_logout_has_until_its_deadline() {
+    let mut script = Script::with_connections(2, 0);
+    let started = script.now;
+    assert!(script.session.logout_connection(script.now, Cid(1)));
+    script.logout_of();
+    let due = script.session.poll_timeout().unwrap();
+    assert!(due > started);
+    script.session.handle_timeout(due - Duration::from_millis(1));
+    assert_eq!(script.about_connections(), [""; 0]);
+    script.session.handle_timeout(due);
+    script.sent_on();
+    assert_eq!(script.about_connections(), ["close 1 Silent"]);
+}
+
 // covers: TMF-01 MCS-02
 #[test]
 fn an_aborted_task_may_have_pdus_on_their_way_on_another_connection() {

@@ -125,23 +125,28 @@ fn a_function_that_fails_ends_nothing() {
 // covers: FAB-01
 #[test]
 fn what_is_sent_after_a_function_goes_on_when_the_target_stops_the_rest() {
-    let mut script = Script::new(Params { task_reporting: TaskReporting::FastAbort, ..params() });
-    script.read(1, 512);
-    script.command();
-    script.session.manage(script.now, TmfFunction::LogicalUnitReset, UNIT, 9);
-    let (_, tag, ..) = script.function();
-    script.write(2, 16384);
-    let sent = script.sent();
-    let Pdu::ScsiCommand(later) = &sent[0].0 else { panic!("{:?}", sent[0].0) };
-    script.event(AsyncEvent::TaskTermination, [0; 3], &[]);
-    assert_eq!(script.sent().len(), 1, "the acknowledgement");
-    let r2t = script.r2t(later.itt, 0, 8192, 8192);
-    script.receive(r2t.to_bhs(), &[]);
-    assert!(!script.sent().is_empty(), "its data are wanted");
-    script.answer(tag, TmfResponse::FunctionComplete);
-    assert_eq!(script.ended(), (1, Ending::Aborted));
-    script.good(later.itt);
-    assert_eq!(script.ended(), (2, status(0, 0)));
+    for received in [false, true] {
+        let mut script = Script::new(Params { task_reporting: TaskReporting::FastAbort, ..params() });
+        script.read(1, 512);
+        script.command();
+        script.session.manage(script.now, TmfFunction::LogicalUnitReset, UNIT, 9);
+        let (_, tag, ..) = script.function();
+        script.write(2, 16384);
+        let sent = script.sent();
+        let Pdu::ScsiCommand(later) = &sent[0].0 else { panic!("{:?}", sent[0].0) };
+        if received {
+            script.acknowledge_all(2);
+        }
+        script.event(AsyncEvent::TaskTermination, [0; 3], &[]);
+        assert_eq!(script.sent().len(), 1, "the acknowledgement");
+        let r2t = script.r2t(later.itt, 0, 8192, 8192);
+        script.receive(r2t.to_bhs(), &[]);
+        assert!(!script.sent().is_empty(), "its data are wanted");
+        script.answer(tag, TmfResponse::FunctionComplete);
+        assert_eq!(script.ended(), (1, Ending::Aborted));
+        script.good(later.itt);
+        assert_eq!(script.ended(), (2, status(0, 0)));
+    }
 }
 
 // covers: TMF-04 MCS-02

@@ -234,6 +234,17 @@ fn a_pong_is_intact_only_when_its_data_and_digest_are() {
     }
 }
 
+#[test]
+fn a_ping_that_the_target_rejects_has_no_answer() {
+    let mut script = Script::new(params());
+    assert!(script.session.ping(script.now, 4, Bytes::from_static(b"abc")));
+    let (_, tx) = script.sent_one();
+    script.reject(RejectReason::ProtocolError, tx.bhs.as_bytes());
+    script.sent_nothing();
+    assert!(matches!(script.said.pop(), Some(Action::Pong { user: 4, intact: false, .. })));
+    assert!(!script.session.is_closed());
+}
+
 // covers: PDU-09
 #[test]
 fn silence_is_met_with_a_ping_and_then_with_the_end() {
