@@ -742,6 +742,19 @@ fn a_connection_may_be_logged_out_but_not_the_last() {
     assert_eq!(script.session.connected().collect::<Vec<_>>(), [Cid(0)]);
 }
 
+// covers: DIG-12
+#[test]
+fn a_damaged_response_costs_its_connection_and_not_the_others() {
+    let mut script = Script::with_connections(2, 0);
+    let (cid, itt) = script.reads_on_all(2, 1)[0];
+    let response = script.on(cid).response(itt);
+    script.receive_with(response.to_bhs(), &[0, 0], false);
+    let (via, _, of, _) = script.logout_of();
+    assert_eq!((via == cid, of), (false, cid), "the other one says so");
+    assert_eq!(script.about_connections(), [format!("close {} DataDigest", cid.0)]);
+    assert!(!script.session.is_closed());
+}
+
 // covers: ERL-09
 #[test]
 fn the_answer_to_a_logout_has_until_its_deadline() {

@@ -596,6 +596,38 @@ fn after_a_lowered_segment_length_all_data_are_asked_for_anew_with_a_tag() {
     assert_eq!(script.acknowledged(), early_stat_sn.next());
 }
 
+// covers: SNK-04
+#[test]
+fn data_sent_anew_may_be_less_than_what_was_expected() {
+    let (mut script, itt) = Script::reading();
+    script.send_piece(itt, 0, StatusBy::Response, true);
+    assert!(script.session.declare_max_recv(script.now, script.cid, 512));
+    let (request, _) = script.asked();
+    script.text(request.itt, true, false, Ttt::RESERVED, b"");
+    script.sent_nothing();
+    script.said.pop();
+    // The target has half of it: 1 is lost, and 2 is the last.
+    let all = pattern((PIECE * PIECES / 2) as usize);
+    let mut last = script.piece(itt, 2, StatusBy::Response);
+    last.final_bit = true;
+    script.receive(last.to_bhs(), &all[2 * PIECE as usize..]);
+    let tag = script.snacks()[0].ttt.0;
+    for (n, data) in all.chunks(300).enumerate() {
+        let pdu = script.data_in(itt, n as u32, n as u32 * 300);
+        script.receive(pdu.to_bhs(), data);
+    }
+    let mut response = script.response(itt);
+    (response.snack_tag, response.underflow, response.residual_count) = (tag, true, PIECE * PIECES / 2);
+    script.receive(response.to_bhs(), &[]);
+    script.sent_nothing();
+    let ended = script.take_ended();
+    assert!(
+        matches!(ended[..], [(1, Ending::Status { status: 0, data_in_bytes, .. })] if data_in_bytes == PIECE * PIECES / 2),
+        "{ended:?}"
+    );
+    assert_eq!(script.delivered(), all);
+}
+
 /// The data that waits behind a missing PDU is never more than the command's data: PDUs that overlap are requested again instead.
 // covers: ERL-03
 #[test]

@@ -124,6 +124,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn failed_checks_are_counted_by_field() {
+        let stats = LunStats::default();
+        let fields = [PiField::Guard, PiField::AppTag, PiField::RefTag];
+        for (times, field) in (1..).zip(fields) {
+            (0..times).for_each(|_| stats.check_failed(field));
+        }
+        assert_eq!(fields.map(|field| stats.checks_failed(field)), [1, 2, 3]);
+    }
+
+    #[test]
     fn bytes_count_only_when_the_command_succeeded() {
         let stats = LunStats::default();
         stats.record(Op::Read, 4096, Duration::from_micros(10), None);
