@@ -29,14 +29,17 @@ use known::Known;
 use list::Fault;
 use record::{Entry, Record, Score, Verdict, share};
 use tree::{Planted, TestProgram, Tree};
-use trial::Ended;
+use trial::{Ended, Limits};
 
 /// The crates that carry data from the wire to the medium.
 const CRATES: [&str; 7] = ["iscsi-core", "scsi", "blockstore", "engine", "payload", "lun", "target"];
 /// Their tests run complete sessions through all the other crates: on sockets, in the simulator, and by the rows of the standard.
 const ABOVE: [&str; 4] = ["target", "initiator", "sim", "conform"];
-/// A fault counts as noticed when it keeps tests busy for longer than this and this many times what they take without one.
-const LIMIT: (Duration, u32) = (Duration::from_secs(60), 10);
+/// A fault counts as noticed when it keeps tests busy for longer than this, and besides for ten times the time that they take without
+/// one, or four times as much of the processors.
+const LIMIT: Limits = Limits { clock: Duration::from_secs(60), processor: Duration::from_secs(10) };
+/// For the tests without a fault.
+const AMPLE: Limits = Limits { clock: Duration::from_secs(1800), processor: Duration::from_secs(1800) };
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -75,17 +78,13 @@ pub fn run(root: &Path, args: &Args) -> Result<bool> {
     let faults = list::all(root, &CRATES)?;
     let planted = tree.plant(&faults, &folder.join("planted.json"))?;
     let of_crates: BTreeSet<String> = crates.iter().map(|name| package_named(name)).collect();
-    let numbers: Vec<u32> = (1..)
-        .zip(&faults)
-        .filter(|(_, fault)| of_crates.contains(&fault.package))
-        .map(|(number, _)| number)
-        .collect();
-    let sample = list::sample(&numbers, args.sample, args.seed);
+    let wanted = (1..).zip(&faults).filter(|(_, fault)| of_crates.contains(&fault.package));
+    let sample = list::sample(wanted, args.sample, args.seed);
     let record = Mutex::new(Record::open(&folder.join("results.jsonl"))?);
     let campaign =
         Campaign { faults: &faults, planted: &planted, sample, record, commit, jobs: args.jobs.max(1) };
     if !args.score {
-        campaign.switched(&tree, args.own)?;
+        campaign.switched(&tree, &known, args.own)?;
         if args.rest {
             campaign.rest(root, &folder)?;
         }
@@ -114,7 +113,7 @@ struct Campaign<'a> {
 /// A program of tests, with the time after which it is ended.
 struct Tests {
     program: TestProgram,
-    limit: Duration,
+    limits: Limits,
 }
 
 impl Campaign<'_> {
@@ -136,7 +135,7 @@ impl Campaign<'_> {
     }
 
     /// Tries the faults that have a switch.
-    fn switched(&self, tree: &Tree, own_alone: bool) -> Result<()> {
+    fn switched(&self, tree: &Tree, known: &Known, own_alone: bool) -> Result<()> {
         let switched = |number: u32| self.planted.switched.contains(&number);
         let own = self
             .those(|number, fault| switched(number) && self.record().wants_own(&fault.name, &self.commit));
@@ -157,8 +156,14 @@ impl Campaign<'_> {
         if own_alone {
             return Ok(());
         }
-        let above = self
-            .those(|number, fault| switched(number) && self.record().wants_above(&fault.name, &self.commit));
+        let (known, above): (Vec<u32>, Vec<u32>) = self
+            .those(|number, fault| switched(number) && self.record().wants_above(&fault.name, &self.commit))
+            .into_iter()
+            .partition(|&number| known.contains(&self.fault(number).name));
+        // That no test notices them is written down: the time is better spent on others.
+        for number in known {
+            self.add(&self.fault(number).name, Verdict::Survived, String::new())?;
+        }
         if above.is_empty() {
             return Ok(());
         }
@@ -166,8 +171,9 @@ impl Campaign<'_> {
         let tests = self.tests(tree, packages.iter().map(String::as_str).collect())?;
         self.each(&above, |number| {
             let fault = self.fault(number);
-            let others =
-                tests.iter().filter(|(package, _)| **package != fault.package).flat_map(|(_, tests)| tests);
+            let others = tests.iter().filter(|(package, _)| **package != fault.package);
+            let mut others: Vec<&Tests> = others.flat_map(|(_, tests)| tests).collect();
+            others.sort_by_key(|tests| tests.limits);
             match try_fault(number, others)? {
                 Some((Verdict::Caught, by)) => self.add(&fault.name, Verdict::CaughtAbove, by),
                 Some((verdict, by)) => self.add(&fault.name, verdict, by),
@@ -184,18 +190,19 @@ impl Campaign<'_> {
         let mut tests: BTreeMap<String, Vec<Tests>> = BTreeMap::new();
         for program in tree.tests(packages)? {
             let started = Instant::now();
-            let ended = trial::run(&program, 0, Duration::from_secs(1800))?;
+            let ended = trial::run(&program, 0, AMPLE)?;
             ensure!(
                 ended == Ended::Passed,
                 "{} of {} without a fault: {ended:?}",
                 program.name,
                 program.package
             );
-            let limit = LIMIT.0 + started.elapsed() * LIMIT.1;
-            tests.entry(program.package.clone()).or_default().push(Tests { program, limit });
+            let taken = started.elapsed();
+            let limits = Limits { clock: LIMIT.clock + taken * 10, processor: LIMIT.processor + taken * 4 };
+            tests.entry(program.package.clone()).or_default().push(Tests { program, limits });
         }
         for tests in tests.values_mut() {
-            tests.sort_by_key(|tests| tests.limit);
+            tests.sort_by_key(|tests| tests.limits);
         }
         Ok(tests)
     }
@@ -294,10 +301,10 @@ fn try_fault<'a>(
     number: u32,
     tests: impl IntoIterator<Item = &'a Tests>,
 ) -> Result<Option<(Verdict, String)>> {
-    for Tests { program, limit } in tests {
+    for Tests { program, limits } in tests {
         let by =
             |test: &str| format!("{} {} {test}", short(&program.package), program.name).trim_end().to_owned();
-        match trial::run(program, number, *limit)? {
+        match trial::run(program, number, *limits)? {
             Ended::Passed => {}
             Ended::Failed(test) => return Ok(Some((Verdict::Caught, by(&test)))),
             Ended::OutOfTime => return Ok(Some((Verdict::OutOfTime, by("")))),
@@ -459,14 +466,15 @@ mod tests {
 
         let tests = tree.tests(["intact-toy"].into()).expect("built");
         assert_eq!(tests.len(), 1, "{tests:?}");
-        let run =
-            |number: u32, limit: u64| trial::run(&tests[0], number, Duration::from_secs(limit)).expect("ran");
-        assert_eq!(run(0, 60), Ended::Passed);
+        let run = |number: u32, limits: Limits| trial::run(&tests[0], number, limits).expect("ran");
+        assert_eq!(run(0, AMPLE), Ended::Passed);
         for number in 1..=noticed {
-            assert!(matches!(run(number, 60), Ended::Failed(_)), "{}", faults[number as usize - 1].name);
+            assert!(matches!(run(number, AMPLE), Ended::Failed(_)), "{}", faults[number as usize - 1].name);
         }
-        assert_eq!(run(noticed + 1, 60), Ended::Passed);
-        assert_eq!(run(noticed + 2, 2), Ended::OutOfTime);
+        assert_eq!(run(noticed + 1, AMPLE), Ended::Passed);
+        let second = Duration::from_secs(1);
+        assert_eq!(run(noticed + 2, Limits { processor: second, ..AMPLE }), Ended::OutOfTime);
+        assert_eq!(run(noticed + 2, Limits { clock: second, ..AMPLE }), Ended::OutOfTime);
     }
 
     #[test]

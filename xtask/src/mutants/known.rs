@@ -7,6 +7,8 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
+use super::list::placeless;
+
 /// Where they are listed.
 pub(super) const FILE: &str = "conformance/mutants.toml";
 
@@ -47,13 +49,6 @@ impl Known {
     pub(super) fn contains(&self, fault: &str) -> bool {
         self.0.contains_key(&placeless(fault))
     }
-}
-
-/// `file.rs:LINE:COLUMN: what` without line and column, which change with every edit.
-fn placeless(mutant: &str) -> String {
-    let (place, what) = mutant.split_once(": ").unwrap_or((mutant, ""));
-    let file = place.split(':').next().unwrap_or(place);
-    format!("{file}: {what}")
 }
 
 #[cfg(test)]

@@ -1,10 +1,12 @@
 //! The faults that cargo-mutants knows how to plant, and a sample of them.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
+use sha2::{Digest, Sha256};
 
 use crate::workspace::package_named;
 
@@ -74,12 +76,32 @@ pub(super) fn all(tree: &Path, crates: &[&str]) -> Result<Vec<Fault>> {
     Ok(faults)
 }
 
-/// The first `size` faults of a random order that `seed` decides; a larger sample contains the smaller one.
-pub(super) fn sample(faults: &[u32], size: Option<usize>, seed: u64) -> Vec<u32> {
-    let mut order = faults.to_vec();
-    fastrand::Rng::with_seed(seed).shuffle(&mut order);
+/// The first `size` of these faults in a random order that `seed` decides; a larger sample contains the smaller one. A fault keeps its
+/// place in the order when other lines of its file change.
+pub(super) fn sample<'a>(
+    faults: impl Iterator<Item = (u32, &'a Fault)>,
+    size: Option<usize>,
+    seed: u64,
+) -> Vec<u32> {
+    let mut same: HashMap<String, u32> = HashMap::new();
+    let mut order: Vec<(Vec<u8>, u32)> = Vec::new();
+    for (number, fault) in faults {
+        let name = placeless(&fault.name);
+        let key = Sha256::new().chain_update(seed.to_be_bytes()).chain_update(&name);
+        let nth = same.entry(name).or_default();
+        order.push((key.chain_update(nth.to_be_bytes()).finalize().to_vec(), number));
+        *nth += 1;
+    }
+    order.sort_unstable();
     order.truncate(size.unwrap_or(order.len()));
-    order
+    order.into_iter().map(|(_, number)| number).collect()
+}
+
+/// The name of a fault without line and column, which change with every edit.
+pub(super) fn placeless(name: &str) -> String {
+    let (place, what) = name.split_once(": ").unwrap_or((name, ""));
+    let file = place.split(':').next().unwrap_or(place);
+    format!("{file}: {what}")
 }
 
 #[cfg(test)]
@@ -100,12 +122,30 @@ mod tests {
 
     #[test]
     fn a_larger_sample_contains_the_smaller_one() {
-        let faults: Vec<u32> = (1..=100).collect();
-        let (small, large) = (sample(&faults, Some(10), 1), sample(&faults, Some(20), 1));
+        let faults: Vec<Fault> = (1..=100).map(|line| fault(line, line / 2)).collect();
+        let take = |faults: &[Fault], size, seed| sample((1..).zip(faults), size, seed);
+        let (small, large) = (take(&faults, Some(10), 1), take(&faults, Some(20), 1));
         assert_eq!(small, large[..10]);
-        assert_ne!(small, sample(&faults, Some(10), 2));
-        let mut whole = sample(&faults, None, 1);
+        assert_ne!(small, take(&faults, Some(10), 2));
+        let mut whole = take(&faults, None, 1);
         whole.sort_unstable();
-        assert_eq!(whole, faults);
+        assert_eq!(whole, (1..=100).collect::<Vec<_>>());
+        // Lines before them, and another fault of no consequence for these.
+        let mut moved: Vec<Fault> = (1..=100).map(|line| fault(line + 7, line / 2)).collect();
+        moved.push(fault(200, 200));
+        let still: Vec<u32> = take(&moved, None, 1).into_iter().filter(|&number| number <= 100).collect();
+        assert_eq!(still, take(&faults, None, 1));
+    }
+
+    /// Two at a time have the same name but for their line.
+    fn fault(line: usize, what: usize) -> Fault {
+        Fault {
+            name: format!("a.rs:{line}:1: replace f with {what}"),
+            package: String::new(),
+            file: PathBuf::new(),
+            genre: Genre::Other,
+            replacement: String::new(),
+            span: Span { start: Place { line, column: 1 } },
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Runs a program of tests with a fault switched on.
 
 use std::io::{BufRead, BufReader};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -21,10 +21,22 @@ pub(super) enum Ended {
     OutOfTime,
 }
 
-/// Runs the tests with a fault, 0 for none; ends them at the first that fails, and after `limit`.
-pub(super) fn run(program: &TestProgram, fault: u32, limit: Duration) -> Result<Ended> {
-    let deadline = Instant::now() + limit;
-    let mut command = Command::new(&program.path);
+/// How long tests may take. An endless loop uses processor time, which does not depend on what else the machine does; tests that wait
+/// for what never comes use none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Limits {
+    /// Of the clock.
+    pub(super) clock: Duration,
+    /// Of the processors.
+    pub(super) processor: Duration,
+}
+
+/// Runs the tests with a fault, 0 for none; ends them at the first that fails, and at either limit.
+pub(super) fn run(program: &TestProgram, fault: u32, limits: Limits) -> Result<Ended> {
+    let deadline = Instant::now() + limits.clock;
+    let seconds = limits.processor.as_secs().max(1);
+    let mut command = Command::new("prlimit");
+    command.arg(format!("--cpu={seconds}:{}", seconds + 5)).arg(&program.path);
     command.current_dir(&program.folder).env("CARGO_MANIFEST_DIR", &program.folder);
     command.env(VARIABLE, fault.to_string()).env("RUST_BACKTRACE", "0");
     // A failing input is not made smaller, and above all not kept for the next fault.
@@ -57,7 +69,11 @@ pub(super) fn run(program: &TestProgram, fault: u32, limit: Duration) -> Result<
         }
     }
     let status = child.wait()?;
-    Ok(if status.success() { Ended::Passed } else { Ended::Failed(String::new()) })
+    Ok(match status.signal() {
+        Some(signal) if signal == Signal::XCPU.as_raw() => Ended::OutOfTime,
+        _ if status.success() => Ended::Passed,
+        _ => Ended::Failed(String::new()),
+    })
 }
 
 /// The test that failed, from a line of the test harness.
