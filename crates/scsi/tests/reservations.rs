@@ -149,6 +149,20 @@ fn capabilities_are_true() {
     assert_eq!(cluster.read_in(2)[3], 0x81, "PTPL_A");
 }
 
+// covers: PR-10
+#[test]
+fn a_registration_that_cannot_be_stored_is_taken_back_and_its_command_learns_it() {
+    let mut cluster = cluster_with(LuConfig { persist_reservations: true, ..support::config() });
+    let (cdb, a) = (out_cdb(REGISTER, 0, 24), cluster.a.clone());
+    cluster.disk.run_as(&a, &cdb, &keys(0, 1, 1)).good();
+    assert_eq!(cluster.keys(), [1]);
+    let lu = cluster.disk.lu.clone();
+    assert!(lu.store_kept(|kept| kept.map_or(Ok(()), |_| Err("no space"))).is_err());
+    assert!(cluster.keys().is_empty());
+    assert!(lu.was_taken_back(1));
+    assert!(!lu.was_taken_back(1), "each command asks once");
+}
+
 #[test]
 fn pr_02_register_needs_the_right_key() {
     let mut cluster = cluster();

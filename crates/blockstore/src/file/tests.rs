@@ -457,6 +457,23 @@ fn a_read_of_the_medium_does_not_see_what_is_only_cached() {
     }
 }
 
+/// The kernel drops no page that is not written yet.
+#[test]
+fn what_is_cached_is_written_before_a_read_that_drops_the_cache() {
+    for read_only in [false, true] {
+        let (disk, store) = store_with(Shape { read_only, ..SHAPE });
+        disk.0.lock().medium = pattern(SIZE as usize);
+        disk.script("direct", &[Act::Fail(Errno::INVAL)]);
+        disk.calls();
+        store.read_medium(0, &mut [0; 512]).unwrap();
+        let expected: &[&str] = match read_only {
+            true => &["direct", "drop_cache"],
+            false => &["direct", "fdatasync", "drop_cache"],
+        };
+        assert!(disk.calls().starts_with(expected), "read_only: {read_only}");
+    }
+}
+
 /// A file need not end at a sector.
 #[test]
 fn a_read_of_the_medium_takes_the_blocks_before_an_odd_end() {
