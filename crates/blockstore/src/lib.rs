@@ -28,6 +28,7 @@ mod log;
 mod power_cuts;
 mod protected;
 mod ram;
+mod record;
 pub mod side_file;
 mod simple;
 mod spec;
@@ -39,8 +40,9 @@ pub use error::{Op, StoreError};
 pub use file::{FileOptions, FileStore};
 pub use journal::JournaledStore;
 pub use label::{FailedFlush, Label, VolumeId};
-pub use protected::{Format, ProtectedStore, Record, RecordRun, Records};
+pub use protected::{Format, ProtectedStore, Records};
 pub use ram::RamStore;
+pub use record::{Record, RecordRun};
 pub use simple::{Simple, SimpleStore};
 pub use spec::{SpecError, StoreSpec, parse_size};
 pub use store::{

@@ -23,19 +23,17 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use integrity::t10::Tuple;
 use parking_lot::Mutex;
 
 use crate::gather::{Gather, total_bytes};
 use crate::log::{Change, Kind, Log, Part, ReadBy, Span};
+use crate::record::{RECORD_BYTES, RecordRun};
 use crate::store::check_extent_range;
 use crate::{
     BlockStore, Durability, Extent, FailedFlush, Geometry, InPlace, Label, MediumReads, Placement,
     StoreError, not_atomic, read_then_crc32c,
 };
 
-/// Bytes of a record.
-pub(crate) const RECORD_BYTES: usize = 16;
 /// Bytes before the first record.
 const HEAD_BYTES: u64 = 4096;
 const MAGIC: &[u8; 8] = b"INTACTPI";
@@ -47,112 +45,6 @@ const GENERATION_AT: usize = 16;
 const STEP_BYTES: u64 = 1 << 20;
 /// Records that are reset with one write.
 const RESET_RECORDS: usize = 4096;
-/// A tuple of a block that was never written.
-const UNWRITTEN: Tuple = Tuple { guard: 0xffff, app_tag: 0xffff, ref_tag: 0xffff_ffff };
-
-/// What is stored for a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Record {
-    /// It was never written, or was deallocated since: its data is zeros, its tuple all ones.
-    Unwritten,
-    /// It was written with this tuple, whose guard matches its data.
-    Guarded(Tuple),
-    /// It was written with a tuple that is not checked; the CRC32C is that of its data.
-    Unchecked(Tuple, u32),
-}
-
-impl Record {
-    /// The tuple as it is transferred.
-    #[inline]
-    pub fn tuple(self) -> Tuple {
-        match self {
-            Record::Unwritten => UNWRITTEN,
-            Record::Guarded(tuple) | Record::Unchecked(tuple, _) => tuple,
-        }
-    }
-
-    #[inline]
-    fn from_bytes(bytes: [u8; RECORD_BYTES]) -> Self {
-        let record = u128::from_be_bytes(bytes);
-        let (inverted, digest, unchecked) = ((record >> 64) as u64, (record >> 32) as u32, record as u32);
-        let tuple = Tuple::from_bytes((!inverted).to_be_bytes());
-        match (inverted, unchecked) {
-            (0, 0) => Record::Unwritten,
-            (_, 0) => Record::Guarded(tuple),
-            _ => Record::Unchecked(tuple, digest),
-        }
-    }
-
-    #[inline]
-    fn to_bytes(self) -> [u8; RECORD_BYTES] {
-        let high = |tuple: Tuple| u128::from(!u64::from_be_bytes(tuple.to_bytes())) << 64;
-        let record = match self {
-            Record::Unwritten => 0,
-            Record::Guarded(tuple) => high(tuple),
-            Record::Unchecked(tuple, digest) => high(tuple) | u128::from(digest) << 32 | 1,
-        };
-        record.to_be_bytes()
-    }
-}
-
-/// The records of consecutive blocks, in stored form.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RecordRun(Vec<[u8; RECORD_BYTES]>);
-
-impl RecordRun {
-    /// An empty run, with room for this many.
-    pub fn with_capacity(blocks: usize) -> Self {
-        Self(Vec::with_capacity(blocks))
-    }
-
-    /// Appends the record of the next block.
-    #[inline]
-    pub fn push(&mut self, record: Record) {
-        self.0.push(record.to_bytes());
-    }
-
-    /// Keeps only the records of the first `blocks` blocks.
-    pub fn truncate(&mut self, blocks: usize) {
-        self.0.truncate(blocks);
-    }
-
-    /// The number of blocks.
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// True without blocks.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// The records in stored form.
-    pub(crate) fn as_bytes(&self) -> &[u8] {
-        self.0.as_flattened()
-    }
-
-    /// The tuples as they are transferred. All kinds of records have them in the same place. So no branch on the kind is needed, and no
-    /// tuple is assembled in memory from halves, for which a load of the whole would then have to wait.
-    #[inline]
-    pub fn tuples(&self) -> impl ExactSizeIterator<Item = Tuple> + '_ {
-        self.0.iter().map(|record| {
-            let (tuple, _) = record.split_first_chunk().expect("a record begins with a tuple");
-            Tuple::from_bytes((!u64::from_be_bytes(*tuple)).to_be_bytes())
-        })
-    }
-
-    /// The records, one after the other.
-    #[inline]
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = Record> + Clone + '_ {
-        self.0.iter().copied().map(Record::from_bytes)
-    }
-}
-
-impl FromIterator<Record> for RecordRun {
-    fn from_iter<I: IntoIterator<Item = Record>>(records: I) -> Self {
-        Self(records.into_iter().map(Record::to_bytes).collect())
-    }
-}
 
 /// What the side store records about the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -318,7 +210,7 @@ impl Records {
     pub fn read(&self, lba: u64, blocks: usize) -> Result<RecordRun, StoreError> {
         let mut records = vec![[0; RECORD_BYTES]; blocks];
         self.parts.read(Part::Side, Self::at(lba), records.as_flattened_mut())?;
-        Ok(RecordRun(records))
+        Ok(RecordRun::from_stored(records))
     }
 
     /// Like [`read`](Self::read), bypassing caches.
@@ -328,7 +220,7 @@ impl Records {
     pub fn read_medium(&self, lba: u64, blocks: usize) -> Result<RecordRun, StoreError> {
         let mut records = vec![[0; RECORD_BYTES]; blocks];
         self.parts.read_medium(Part::Side, Self::at(lba), records.as_flattened_mut())?;
-        Ok(RecordRun(records))
+        Ok(RecordRun::from_stored(records))
     }
 
     /// Writes the records of the blocks from `lba` on, without their blocks. Where a crash must not separate the two, use
@@ -568,7 +460,7 @@ impl BlockStore for ProtectedStore {
             return Err(not_atomic(self));
         }
         let (mut gather, mut at) = (Gather::new(src), offset);
-        for records in records.0.chunks((STEP_BYTES / block) as usize) {
+        for records in records.chunks((STEP_BYTES / block) as usize) {
             let (mut step, mut left) = (Vec::with_capacity(src.len()), records.len() * block as usize);
             at += left as u64;
             while let Some(run) = gather.next_run(left).filter(|_| left > 0) {
@@ -659,8 +551,13 @@ impl BlockStore for ProtectedStore {
 
 #[cfg(test)]
 mod tests {
+    use integrity::t10::Tuple;
+
     use super::*;
-    use crate::RamStore;
+    use crate::{RamStore, Record};
+
+    /// The tuple of a block that was never written.
+    const UNWRITTEN: Tuple = Tuple { guard: 0xffff, app_tag: 0xffff, ref_tag: 0xffff_ffff };
 
     fn store(side: &Arc<RamStore>) -> Result<ProtectedStore, StoreError> {
         let data = Arc::new(RamStore::new(64 * 512, 512).unwrap());

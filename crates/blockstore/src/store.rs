@@ -5,6 +5,12 @@ use std::sync::Arc;
 use crate::error::Op;
 use crate::{FailedFlush, Label, RecordRun, Records, StoreError};
 
+/// Extents queried at a time by [`allocate`].
+const EXTENTS: usize = 16;
+
+/// Distinguishes a store from others that have, or had, its place.
+pub(crate) type Identity = [u8; 16];
+
 /// Shape of a store. Cheap to copy; query it whenever it matters, because a resize changes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
@@ -436,6 +442,21 @@ impl ExtentList {
     pub(crate) fn into_vec(self) -> Vec<Extent> {
         self.list
     }
+}
+
+/// Allocates the space of a range without changing its content.
+pub(crate) fn allocate(store: &dyn BlockStore, offset: u64, len: u64) -> Result<(), StoreError> {
+    let end = offset + len;
+    let mut at = offset;
+    while at < end {
+        for extent in store.extents(at, end - at, EXTENTS)? {
+            if !extent.mapped {
+                store.write_zeroes(extent.offset, extent.len, false)?;
+            }
+            at = extent.offset + extent.len;
+        }
+    }
+    Ok(())
 }
 
 /// The check at the start of every `extents`: an empty range has no first extent.

@@ -9,9 +9,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::file::Labelled;
-use crate::journal::{Identity, Life, check_max};
+use crate::journal::{Life, check_max};
 use crate::log::LOG_BYTES;
 use crate::protected::check_protectable;
+use crate::store::Identity;
 use crate::{
     BlockStore, FileOptions, FileStore, JournaledStore, Label, ProtectedStore, StoreError, label, side_file,
 };

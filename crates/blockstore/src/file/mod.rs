@@ -17,6 +17,7 @@ mod health;
 mod medium;
 mod open;
 mod os;
+mod system;
 #[cfg(test)]
 mod tests;
 
@@ -31,10 +32,9 @@ pub use self::open::FileOptions;
 pub(crate) use self::open::Labelled;
 
 use self::health::{Health, NotDurable};
-use self::os::OsFile;
+use self::os::{OsFile, Writable};
 use crate::gather::{Gather, total_bytes};
-use crate::journal::Identity;
-use crate::store::{ExtentList, check_extent_range, check_resize};
+use crate::store::{ExtentList, Identity, check_extent_range, check_resize};
 use crate::{
     BlockStore, Durability, Extent, FailedFlush, Geometry, InPlace, Label, MediumReads, Op, Placement,
     RecordRun, Records, StoreError, not_atomic, read_then_crc32c,
@@ -78,12 +78,6 @@ struct Shape {
     identity: Identity,
 }
 
-/// A file that was opened read-only, opened for writing.
-struct Writable {
-    os: Box<dyn OsFile>,
-    discard_granularity_bytes: u32,
-}
-
 /// How a range becomes zeros without transferring them.
 #[derive(Clone, Copy, PartialEq)]
 enum Zeroing {
@@ -119,7 +113,7 @@ impl FileStore {
     }
 
     fn os(&self) -> &dyn OsFile {
-        self.writable.get().map_or(&*self.os, |writable| &*writable.os)
+        self.writable.get().map_or(&*self.os, |writable| &*writable.file)
     }
 
     fn read_only(&self) -> bool {
@@ -346,7 +340,8 @@ impl BlockStore for FileStore {
             physical_block_bytes: self.shape.physical_block_bytes,
             rotational: self.shape.rotational,
             discard_granularity_bytes: match self.writable.get() {
-                Some(writable) => writable.discard_granularity_bytes,
+                Some(writable) if writable.can_punch => self.shape.physical_block_bytes,
+                Some(_) => 0,
                 None if self.shape.read_only => 0,
                 None => self.shape.discard_granularity_bytes,
             },
@@ -501,9 +496,9 @@ impl BlockStore for FileStore {
         if !self.read_only() {
             return Ok(());
         }
-        let writable = self.os.writable(&self.name, &self.shape, self.size())?;
+        let writable = self.os.writable(&self.name, self.size())?;
         self.health.label().make_writable()?;
-        self.no_punch.store(writable.discard_granularity_bytes == 0, Ordering::Relaxed);
+        self.no_punch.store(!writable.can_punch, Ordering::Relaxed);
         let _ = self.writable.set(writable);
         Ok(())
     }

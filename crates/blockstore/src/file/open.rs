@@ -1,25 +1,19 @@
 //! Opening a file store: create it, lock it, inspect it, and refuse it with a remedy if need be.
 
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::UNIX_EPOCH;
 
-use rustix::fs::{FlockOperation, OFlags, flock, ioctl_blkpbszget, ioctl_blksszget, major, minor};
-use rustix::io::Errno;
+use rustix::fs::{OFlags, ioctl_blkpbszget, ioctl_blksszget};
 
 use super::health::Health;
 use super::os::{OsFile, RealFile};
-use super::{FileStore, Shape, Writable};
-use crate::journal::Identity;
+use super::system::{cannot, check_no_loop_device, identity, lock, rotational};
+use super::{FileStore, Shape};
 use crate::store::{check_block_bytes, check_size};
 use crate::{Label, StoreError, side_file};
-
-/// Where the kernel lists the block devices.
-const BLOCK_DEVICES: &str = "/sys/block";
 
 /// Which label a [`FileStore`] uses.
 #[derive(Clone, Copy)]
@@ -129,7 +123,7 @@ impl FileStore {
         let os = RealFile::new(file, block_device);
         let health = Health::new(name.to_owned(), label);
         let size_bytes = settle_size(&os, &health, options, &shape, created)?;
-        if !shape.read_only && can_punch(&os, &metadata, block_device, size_bytes) {
+        if !shape.read_only && os.can_punch(&metadata, size_bytes) {
             shape.discard_granularity_bytes = granularity.max(logical);
         }
         Ok(FileStore::new(Box::new(os), name.to_owned(), health, shape, size_bytes))
@@ -173,7 +167,9 @@ fn open_or_create(path: &Path, name: &str, options: &FileOptions) -> Result<(Fil
             }
         }
         Ok(metadata) if metadata.is_file() => {
-            check_no_loop_device(Path::new(BLOCK_DEVICES), &metadata, name, options)?
+            if !options.read_only {
+                check_no_loop_device(&metadata, name)?;
+            }
         }
         Ok(_) => return Err(wrong_type(name)),
         Err(error)
@@ -194,79 +190,8 @@ fn open_or_create(path: &Path, name: &str, options: &FileOptions) -> Result<(Fil
     how.open(path).map(|file| (file, false)).map_err(|source| cannot(name, "open it", source))
 }
 
-/// Opens the file that `os` has open for reading a second time, for writing. The lock stays with `os` and becomes exclusive.
-pub(super) fn for_writing(
-    os: &RealFile,
-    name: &str,
-    shape: &Shape,
-    size_bytes: u64,
-) -> Result<Writable, StoreError> {
-    let open = || {
-        lock(os.file(), name, false)?;
-        let mut how = OpenOptions::new();
-        how.read(true).write(true);
-        if os.is_block_device() {
-            how.custom_flags(OFlags::EXCL.bits().cast_signed());
-        }
-        // Not by its path, which may lead to another file by now.
-        how.open(format!("/proc/self/fd/{}", os.file().as_raw_fd()))
-            .map_err(|source| cannot(name, "open it for writing", source))
-    };
-    let file = open().inspect_err(|_| {
-        // A lock that could not be converted is lost. If another process has it now, our reads of the file do no harm.
-        let _ = lock(os.file(), name, true);
-    })?;
-    let metadata = file.metadata().map_err(|source| cannot(name, "look at it", source))?;
-    check_no_loop_device(Path::new(BLOCK_DEVICES), &metadata, name, &FileOptions::default())?;
-    let file = RealFile::new(file, os.is_block_device());
-    let punches = can_punch(&file, &metadata, os.is_block_device(), size_bytes);
-    let discard_granularity_bytes = if punches { shape.physical_block_bytes } else { 0 };
-    Ok(Writable { os: Box::new(file), discard_granularity_bytes })
-}
-
-/// Refuses to change a file that also backs a loop device: neither of the two would see what the other has in its cache.
-fn check_no_loop_device(
-    devices: &Path,
-    file: &Metadata,
-    name: &str,
-    options: &FileOptions,
-) -> Result<(), StoreError> {
-    let device = (!options.read_only).then(|| loop_device_of(devices, file)).flatten();
-    device.map_or(Ok(()), |device| {
-        Err(StoreError::Unusable(format!(
-            "{name} is behind the loop device /dev/{device}, which may be mounted; release it first (umount, losetup -d /dev/{device}), \
-             or open it with ro"
-        )))
-    })
-}
-
-/// The loop device that uses this file, if there is one.
-fn loop_device_of(devices: &Path, file: &Metadata) -> Option<String> {
-    std::fs::read_dir(devices).ok()?.flatten().find_map(|device| {
-        let backing = std::fs::read_to_string(device.path().join("loop/backing_file")).ok()?;
-        let behind = std::fs::metadata(backing.trim_end_matches('\n')).ok()?;
-        let is_it = (behind.dev(), behind.ino()) == (file.dev(), file.ino());
-        is_it.then(|| device.file_name().to_string_lossy().into_owned())
-    })
-}
-
 fn wrong_type(name: &str) -> StoreError {
     StoreError::Unusable(format!("{name} is neither a regular file nor a block device; give the path of one"))
-}
-
-fn lock(file: &File, name: &str, read_only: bool) -> Result<(), StoreError> {
-    let how = if read_only {
-        FlockOperation::NonBlockingLockShared
-    } else {
-        FlockOperation::NonBlockingLockExclusive
-    };
-    match flock(file, how) {
-        Ok(()) => Ok(()),
-        Err(Errno::WOULDBLOCK) => Err(StoreError::Unusable(format!(
-            "{name} is in use: another server or logical unit holds its lock; stop that one, or open both with ro"
-        ))),
-        Err(errno) => Err(cannot(name, "lock it", errno.into())),
-    }
 }
 
 /// Creates or extends the file to the requested size, and checks the result.
@@ -301,96 +226,4 @@ fn settle_size(
         .grow(os, wanted)?
         .map_err(|errno| cannot(name, &format!("extend it to {wanted} bytes"), errno.into()))?;
     Ok(wanted)
-}
-
-/// Whether holes can be punched. A file is tested by punching behind its end, which changes nothing; for a device the attributes of
-/// its request queue decide.
-fn can_punch(os: &RealFile, metadata: &Metadata, block_device: bool, size_bytes: u64) -> bool {
-    if block_device {
-        return queue_attribute(metadata.rdev(), "write_zeroes_max_bytes").is_some_and(|max| max > 0);
-    }
-    match os.punch_hole(size_bytes, 4096) {
-        Err(errno) => !matches!(errno, Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::FBIG),
-        Ok(()) => true,
-    }
-}
-
-/// Inode number and time of birth. They stay the same when the file is renamed or its disk is moved to another machine.
-fn identity(metadata: &Metadata) -> Identity {
-    let born = metadata.created().ok().and_then(|born| born.duration_since(UNIX_EPOCH).ok());
-    let born = born.map_or(0, |born| born.as_nanos() as u64);
-    (u128::from(metadata.ino()) << 64 | u128::from(born)).to_be_bytes()
-}
-
-fn rotational(metadata: &Metadata, block_device: bool) -> bool {
-    let device = if block_device { metadata.rdev() } else { metadata.dev() };
-    queue_attribute(device, "rotational") == Some(1)
-}
-
-/// A number from the request queue of a device, or of the disk that a partition is on.
-fn queue_attribute(device: u64, attribute: &str) -> Option<u64> {
-    let node = format!("/sys/dev/block/{}:{}", major(device), minor(device));
-    ["queue", "../queue"].iter().find_map(|queue| {
-        std::fs::read_to_string(format!("{node}/{queue}/{attribute}")).ok()?.trim().parse().ok()
-    })
-}
-
-fn cannot(name: &str, what: &str, source: std::io::Error) -> StoreError {
-    let remedy = match Errno::from_io_error(&source) {
-        Some(Errno::ACCESS | Errno::PERM) => "; give the server's user access, or open it with ro",
-        Some(Errno::ROFS) => "; its file system is read-only: open it with ro",
-        Some(Errno::BUSY) => {
-            "; it is mounted or part of another device: release it first, or open it with ro"
-        }
-        Some(Errno::NOTDIR | Errno::NOENT) => "; create its directory or correct the path",
-        Some(Errno::FBIG | Errno::INVAL) => "; the file system cannot hold that size: choose a smaller one",
-        Some(Errno::NOSPC | Errno::DQUOT) => "; free some space or choose a smaller size",
-        _ => "; see the system log",
-    };
-    StoreError::Unusable(format!("{name}: cannot {what}: {source}{remedy}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_file_behind_a_loop_device_is_not_changed() {
-        let directory = tempfile::tempdir().unwrap();
-        let (disk, other) = (directory.path().join("disk"), directory.path().join("other"));
-        std::fs::write(&disk, [0; 512]).unwrap();
-        std::fs::write(&other, [0; 512]).unwrap();
-        // The kernel reports the path by which the file was attached. Devices without a file have no such entry.
-        let devices = directory.path().join("block");
-        std::fs::create_dir_all(devices.join("sda")).unwrap();
-        std::fs::create_dir_all(devices.join("loop7/loop")).unwrap();
-        let link = directory.path().join("link");
-        std::os::unix::fs::symlink(&disk, &link).unwrap();
-        std::fs::write(devices.join("loop7/loop/backing_file"), format!("{}\n", link.display())).unwrap();
-        let check = |path: &Path, read_only| {
-            let options = FileOptions { read_only, ..FileOptions::default() };
-            check_no_loop_device(&devices, &std::fs::metadata(path).unwrap(), "it", &options)
-        };
-        let refused = check(&disk, false).unwrap_err().to_string();
-        assert!(refused.contains("losetup -d /dev/loop7") && refused.contains("with ro"), "{refused}");
-        check(&disk, true).unwrap();
-        check(&other, false).unwrap();
-    }
-
-    #[test]
-    fn holes_are_punched_only_where_the_file_system_can() {
-        let can = |path: &Path| {
-            let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
-            let metadata = file.metadata().unwrap();
-            can_punch(&RealFile::new(file, false), &metadata, false, 0)
-        };
-        // The file system of processes has no fallocate(2).
-        assert!(!can(Path::new("/proc/self/comm")));
-        let directory = tempfile::tempdir().unwrap();
-        let file = directory.path().join("file");
-        std::fs::write(&file, [1; 512]).unwrap();
-        // Not every file system below the directory can; whether this one can is what the call itself says.
-        let opened = RealFile::new(OpenOptions::new().read(true).write(true).open(&file).unwrap(), false);
-        assert_eq!(can(&file), opened.punch_hole(0, 512).is_ok());
-    }
 }

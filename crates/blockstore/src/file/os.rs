@@ -3,18 +3,18 @@
 //! A file is open twice: once for all ordinary work, and once to read the medium (`O_DIRECT` where the file system has it) and as
 //! the witness of failed write-backs. Only `health.rs` calls the syncs.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{IoSlice, IoSliceMut};
 use std::num::NonZeroU64;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 
 use rustix::fs::{
     Advice, FallocateFlags, OFlags, SeekFrom, fadvise, fallocate, fdatasync, fstat, fsync, ftruncate, seek,
 };
 use rustix::io::{Errno, ReadWriteFlags, pread, preadv2, pwritev, pwritev2};
 
-use super::{Shape, Writable, open};
+use super::system::{cannot, check_no_loop_device, lock, queue_attribute};
 use crate::StoreError;
 
 /// One open file or block device. Calls may transfer less than requested and may report `EINTR`.
@@ -43,7 +43,13 @@ pub(super) trait OsFile: Send + Sync {
     fn seek_data(&self, from: u64) -> Result<u64, Errno>;
     fn seek_hole(&self, from: u64) -> Result<u64, Errno>;
     /// The same file opened for writing too, if this one was opened read-only. `name` is for messages.
-    fn writable(&self, name: &str, shape: &Shape, size_bytes: u64) -> Result<Writable, StoreError>;
+    fn writable(&self, name: &str, size_bytes: u64) -> Result<Writable, StoreError>;
+}
+
+/// A file that was opened read-only, opened for writing.
+pub(super) struct Writable {
+    pub(super) file: Box<dyn OsFile>,
+    pub(super) can_punch: bool,
 }
 
 /// The real file.
@@ -61,8 +67,7 @@ struct Second {
 
 impl RealFile {
     pub(super) fn new(file: File, block_device: bool) -> Self {
-        // Not by its path, which may lead to another file by now.
-        let again = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let again = path_again(&file);
         let mut direct = OpenOptions::new();
         direct.read(true).custom_flags(OFlags::DIRECT.bits().cast_signed());
         let second = match direct.open(&again) {
@@ -72,13 +77,39 @@ impl RealFile {
         RealFile { file, block_device, second }
     }
 
-    pub(super) fn file(&self) -> &File {
-        &self.file
+    /// Whether holes can be punched. A file is tested by punching behind its end, which changes nothing; for a device the attributes
+    /// of its request queue decide.
+    pub(super) fn can_punch(&self, metadata: &Metadata, size_bytes: u64) -> bool {
+        if self.block_device {
+            return queue_attribute(metadata.rdev(), "write_zeroes_max_bytes").is_some_and(|max| max > 0);
+        }
+        match self.punch_hole(size_bytes, 4096) {
+            Err(errno) => !matches!(errno, Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::FBIG),
+            Ok(()) => true,
+        }
     }
 
-    pub(super) fn is_block_device(&self) -> bool {
-        self.block_device
+    /// Locks the file exclusively and opens it for writing. If that fails, the lock is shared again.
+    fn open_for_writing(&self, name: &str) -> Result<File, StoreError> {
+        let open = || {
+            lock(&self.file, name, false)?;
+            let mut how = OpenOptions::new();
+            how.read(true).write(true);
+            if self.block_device {
+                how.custom_flags(OFlags::EXCL.bits().cast_signed());
+            }
+            how.open(path_again(&self.file)).map_err(|source| cannot(name, "open it for writing", source))
+        };
+        open().inspect_err(|_| {
+            // A lock that could not be converted is lost. If another process has it now, our reads of the file do no harm.
+            let _ = lock(&self.file, name, true);
+        })
     }
+}
+
+/// The path of an open file. Its own path may lead to another file by now.
+fn path_again(file: &File) -> String {
+    format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
 impl OsFile for RealFile {
@@ -150,7 +181,37 @@ impl OsFile for RealFile {
         seek(&self.file, SeekFrom::Hole(from))
     }
 
-    fn writable(&self, name: &str, shape: &Shape, size_bytes: u64) -> Result<Writable, StoreError> {
-        open::for_writing(self, name, shape, size_bytes)
+    fn writable(&self, name: &str, size_bytes: u64) -> Result<Writable, StoreError> {
+        let file = self.open_for_writing(name)?;
+        let metadata = file.metadata().map_err(|source| cannot(name, "look at it", source))?;
+        check_no_loop_device(&metadata, name)?;
+        // The lock stays with the file that was opened first.
+        let file = RealFile::new(file, self.block_device);
+        let can_punch = file.can_punch(&metadata, size_bytes);
+        Ok(Writable { file: Box::new(file), can_punch })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn holes_are_punched_only_where_the_file_system_can() {
+        let can = |path: &Path| {
+            let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
+            let metadata = file.metadata().unwrap();
+            RealFile::new(file, false).can_punch(&metadata, 0)
+        };
+        // The file system of processes has no fallocate(2).
+        assert!(!can(Path::new("/proc/self/comm")));
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("file");
+        std::fs::write(&file, [1; 512]).unwrap();
+        // Not every file system below the directory can; whether this one can is what the call itself says.
+        let opened = RealFile::new(OpenOptions::new().read(true).write(true).open(&file).unwrap(), false);
+        assert_eq!(can(&file), opened.punch_hole(0, 512).is_ok());
     }
 }

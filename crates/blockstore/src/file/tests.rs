@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use super::health::Health;
-use super::os::OsFile;
-use super::{FileStore, Shape, Writable};
+use super::os::{OsFile, Writable};
+use super::{FileStore, Shape};
 use crate::{BlockStore, Durability, Label, MediumReads, StoreError};
 
 /// What the next call of a kind does instead of its work.
@@ -144,7 +144,7 @@ impl OsFile for Disk {
         self.size()
     }
 
-    fn writable(&self, name: &str, _shape: &Shape, _size_bytes: u64) -> Result<Writable, StoreError> {
+    fn writable(&self, name: &str, _size_bytes: u64) -> Result<Writable, StoreError> {
         Err(StoreError::Unusable(name.to_owned()))
     }
 }

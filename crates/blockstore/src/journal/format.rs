@@ -13,9 +13,12 @@
 //! A record is in the slot of its number modulo [`SLOTS`]. A record with a number below the mark's is retired. A record that is
 //! torn was never executed.
 
-use crate::protected::RECORD_BYTES;
+use crate::record::RECORD_BYTES;
+use crate::store::Identity;
 use crate::{BlockStore, StoreError};
 
+/// Most bytes that a journal can be configured to take at once.
+pub(super) const MAX_ATOMIC_BYTES: u64 = 1 << 20;
 /// Records that a journal has room for.
 pub(super) const SLOTS: u64 = 32;
 /// Bytes of a mark, and of the header before the data in a slot.
@@ -35,12 +38,9 @@ const OLD_MARK_SEALED: usize = 40;
 /// Bytes of a header that its CRC covers, without and with the length of records.
 const SEALED_BYTES: [usize; 2] = [32, 36];
 /// Most bytes of a slot: a write of the greatest length, plus the records of the smallest blocks.
-const MAX_SLOT_BYTES: u64 = super::MAX_ATOMIC_BYTES + super::MAX_ATOMIC_BYTES / 512 * RECORD_BYTES as u64;
+const MAX_SLOT_BYTES: u64 = MAX_ATOMIC_BYTES + MAX_ATOMIC_BYTES / 512 * RECORD_BYTES as u64;
 /// No real number comes near it: a mark or a record with a larger one is invalid.
 const MAX_NUMBER: u64 = u64::MAX / 2;
-
-/// Distinguishes a store from others that have, or had, its place.
-pub(crate) type Identity = [u8; 16];
 
 /// Which records are retired, and whose journal it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

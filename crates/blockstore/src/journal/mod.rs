@@ -29,21 +29,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Condvar, Mutex};
 
-pub(crate) use self::format::Identity;
-
-use self::format::{HEAD_BYTES, Header, MARKS, Mark, SLOTS, SLOTS_AT, file_bytes, headers, slot_at};
+use self::format::{
+    HEAD_BYTES, Header, MARKS, MAX_ATOMIC_BYTES, Mark, SLOTS, SLOTS_AT, file_bytes, headers, slot_at,
+};
 use self::ring::{Ring, Stuck};
 use crate::gather::total_bytes;
-use crate::protected::RECORD_BYTES;
+use crate::record::RECORD_BYTES;
+use crate::store::{Identity, allocate};
 use crate::{
     BlockStore, Durability, Extent, FailedFlush, Geometry, InPlace, Label, MediumReads, Op, Placement,
     RecordRun, Records, StoreError, not_atomic, read_then_crc32c,
 };
 
-/// Most bytes that a journal can be configured to take at once.
-pub(crate) const MAX_ATOMIC_BYTES: u64 = 1 << 20;
-/// Extents queried at a time.
-const EXTENTS: usize = 16;
 /// Bytes written at a time when a journal is created.
 const FILL_BYTES: usize = 256 * 1024;
 
@@ -355,21 +352,6 @@ impl JournaledStore {
         pieces[0] = &head;
         self.journal.write(slot_at(number, self.slot_bytes), &pieces, Durability::Durable)
     }
-}
-
-/// Allocates the space of a range without changing its content.
-pub(crate) fn allocate(store: &dyn BlockStore, offset: u64, len: u64) -> Result<(), StoreError> {
-    let end = offset + len;
-    let mut at = offset;
-    while at < end {
-        for extent in store.extents(at, end - at, EXTENTS)? {
-            if !extent.mapped {
-                store.write_zeroes(extent.offset, extent.len, false)?;
-            }
-            at = extent.offset + extent.len;
-        }
-    }
-    Ok(())
 }
 
 /// Size of the records for this many bytes of blocks, in bytes.

@@ -14,9 +14,11 @@
 //! where the previous one ended, or at the next multiple of 4096. The latter happens after a flush, so that no page with durable data
 //! is written again.
 
-use crate::journal::Identity;
+use crate::store::Identity;
 use crate::{BlockStore, StoreError};
 
+/// Most bytes of blocks and records in one entry.
+pub(super) const MAX_PAYLOAD_BYTES: u64 = 2 << 20;
 /// Bytes of a mark.
 const MARK_BYTES: usize = 4096;
 /// Number of places for marks.
@@ -235,7 +237,7 @@ pub(super) fn entry(
     let right = &head[..8] == ENTRY_MAGIC
         && u32_at(&head, HEAD_SEALED) == seal_of(identity, &head[..HEAD_SEALED])
         && found == place
-        && change.payload_bytes() <= super::MAX_PAYLOAD_BYTES
+        && change.payload_bytes() <= MAX_PAYLOAD_BYTES
         && payload_at + change.payload_bytes() <= bytes;
     if !right {
         return Ok(None);

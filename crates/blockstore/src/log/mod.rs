@@ -37,13 +37,11 @@ use parking_lot::{Mutex, RwLock};
 
 use self::format::{ENTRIES_AT, FLUSH_ALIGN, HEAD_BYTES, MARKS, Mark, Place, entry, head};
 use self::runs::{Run, Runs, What};
-use crate::journal::{Identity, allocate};
+use crate::store::{Identity, allocate};
 use crate::{BlockStore, Durability, FailedFlush, Op, StoreError};
 
 pub(crate) use self::format::{Change, Kind, Span};
 
-/// Most bytes of blocks and records in one entry.
-pub(crate) const MAX_PAYLOAD_BYTES: u64 = 2 << 20;
 /// Bytes of a log: room for a second of writing, and less than a second of moving the data to its place.
 pub(crate) const LOG_BYTES: u64 = 32 << 20;
 /// Bytes written at a time when a log is created, and about as many when runs are put in place.
