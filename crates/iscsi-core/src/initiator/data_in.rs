@@ -28,7 +28,7 @@ impl InitiatorSession {
         };
         check_allegiance(task, cid, asymmetric)?;
         let plain = task.holes.is_none() && pdu.data_sn.0 == task.next_data_sn && rx.data_digest_ok;
-        if recovers && (!plain || task.verdict.is_some()) {
+        if recovers && (!plain || task.is_decided()) {
             return self.recover_data_in(cid, pdu, rx);
         }
         self.accept_data_in(cid, pdu, rx)
@@ -48,8 +48,8 @@ impl InitiatorSession {
         task.received += rx.data.len() as u32;
         if !rx.data_digest_ok {
             //= rfc7143 7.8 DIG-12 DIG-11
-            task.verdict = Some(Box::new(Ending::DataDigest));
-        } else if !rx.data.is_empty() && task.verdict.is_none() {
+            task.decide(Ending::DataDigest);
+        } else if !rx.data.is_empty() && !task.is_decided() {
             self.act(Action::DataIn { user, offset: pdu.buffer_offset, data: rx.data });
         }
         //= rfc7143 11.16.2 SNK-03

@@ -81,7 +81,7 @@ impl InitiatorSession {
     fn give_up(&mut self, itt: Itt, reason: RejectReason) {
         let Some(task) = self.tasks.command(itt) else { return };
         let (lun, cmd_sn) = (task.command.lun, task.cmd_sn);
-        task.verdict = Some(Box::new(Ending::Rejected(reason)));
+        task.decide(Ending::Rejected(reason));
         match cmd_sn.filter(|cmd_sn| !self.window.is_acknowledged(*cmd_sn)) {
             Some(cmd_sn) => self.abort(itt, lun, cmd_sn),
             None => self.complete(itt, Ending::Rejected(reason)),

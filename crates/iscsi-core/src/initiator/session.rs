@@ -395,9 +395,9 @@ impl InitiatorSession {
         let Some(task) = self.tasks.command(itt) else { return };
         let (cid, orphan, weight) = (task.route.cid, task.route.orphan, task.weight());
         let prompt = self.now.saturating_sub(task.times.sent_at) <= PROMPT;
-        let ending = match (task.verdict.take(), ending) {
+        let ending = match (task.take_decision(), ending) {
             // A verdict that is fixed already stays, whatever status, timeout or abort follows.
-            (Some(verdict), Ending::Status { .. } | Ending::TimedOut | Ending::Aborted) => *verdict,
+            (Some(verdict), Ending::Status { .. } | Ending::TimedOut | Ending::Aborted) => verdict,
             (_, ending) => ending,
         };
         if task.holes.take().is_some() {

@@ -71,8 +71,8 @@ pub(super) struct Task {
     /// MaxRecvDataSegmentLength to which the target cuts its data, bytes.
     pub segment_bytes: u32,
     pub times: Times,
-    /// Its outcome if that is already fixed; used when the target reports its end.
-    pub verdict: Option<Box<Ending>>,
+    /// See [`Task::decide`].
+    verdict: Option<Box<Ending>>,
     /// An ABORT TASK for it is under way or was tried.
     pub aborting: bool,
     /// The target reported that it ends the task: no more data is sent for it.
@@ -101,6 +101,22 @@ impl Task {
             resends: 0,
             holes: None,
         }
+    }
+
+    /// Its outcome is fixed already: `ending`, whatever the target reports as its end.
+    #[cold]
+    pub(super) fn decide(&mut self, ending: Ending) {
+        self.verdict = Some(Box::new(ending));
+    }
+
+    /// Whether its outcome is fixed already.
+    pub(super) fn is_decided(&self) -> bool {
+        self.verdict.is_some()
+    }
+
+    /// Takes the outcome, if it is fixed already.
+    pub(super) fn take_decision(&mut self) -> Option<Ending> {
+        self.verdict.take().map(|ending| *ending)
     }
 
     /// Restarts its timeout.

@@ -231,8 +231,7 @@ impl InitiatorSession {
         let now = self.now;
         let Held::Command(mut task) = self.tasks.remove(itt) else { return };
         self.commands.end(&task);
-        if let Some(ending) = task.verdict.take() {
-            let ending = *ending;
+        if let Some(ending) = task.take_decision() {
             return self.act(Action::Completed(Completion { command: task.command, ending }));
         }
         if perhaps_done && !task.command.idempotent {

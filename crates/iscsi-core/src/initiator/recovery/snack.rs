@@ -28,7 +28,7 @@ impl InitiatorSession {
         let soon = self.now + self.config.snack_delay;
         let now = self.now;
         let Some(task) = self.tasks.command(pdu.itt) else { return Ok(()) };
-        if task.verdict.is_some() {
+        if task.is_decided() {
             return self.data_in_given_up(cid, pdu);
         }
         if task.holes.as_ref().is_some_and(|holes| holes.anew.is_some()) {
@@ -104,7 +104,7 @@ impl InitiatorSession {
     ) -> bool {
         let now = self.now;
         let Some(task) = self.tasks.command(itt) else { return false };
-        if task.verdict.is_some() || task.command.read_length == 0 {
+        if task.is_decided() || task.command.read_length == 0 {
             return false;
         }
         let missing = exp_data_sn > task.next_data_sn || task.holes.is_some();
@@ -269,7 +269,7 @@ impl InitiatorSession {
         // has arrived.
         let asymmetric = self.is_asymmetric();
         let has_home = |task: &Task| !asymmetric || params::carries_data(task.route.home);
-        let quiet = |task: &&mut Task| task.holes.is_none() && task.verdict.is_none() && has_home(task);
+        let quiet = |task: &&mut Task| task.holes.is_none() && !task.is_decided() && has_home(task);
         let Some(task) = self.tasks.command(itt).filter(quiet) else { return };
         let (cid, lun, next) = (task.route.home, task.command.lun, task.next_data_sn);
         self.send_snack(cid, data_snack(lun, itt, next, 0));
@@ -279,7 +279,7 @@ impl InitiatorSession {
     pub(in super::super) fn give_up_data(&mut self, itt: Itt) {
         self.missing.forget(itt);
         let Some(task) = self.tasks.command(itt) else { return };
-        task.verdict = Some(Box::new(Ending::DataDigest));
+        task.decide(Ending::DataDigest);
         let (cid, cmd_sn, lun) = (task.route.home, task.cmd_sn, task.command.lun);
         let held = task.holes.take();
         let Some(holes) = held else { return };
