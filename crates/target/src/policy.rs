@@ -10,7 +10,7 @@ use iscsi_core::params::{Bounds, Params};
 use iscsi_core::target::login::{Admission, AuthPolicy, LoginNames, LoginPolicy, NoSecret, Refusal};
 use iscsi_core::wire::LoginStatus;
 
-use crate::config::{Auth, PortalConfig};
+use crate::config::{Auth, PortalConfig, TargetConfig};
 use crate::memory::{ANONYMOUS, share_bytes};
 use crate::registry::TargetSet;
 use crate::shared::Shared;
@@ -51,6 +51,56 @@ impl<P: Platform> Policy<'_, P> {
             }
             //= rfc7143 9.2 SEC-16
             None => self.set.config.discovery_auth.clone(),
+        }
+    }
+
+    /// Refuses a login that would open one session too many. Discovery sessions do not belong to hosts: they have their own limit,
+    /// and the oldest makes room.
+    //= rfc7143 11.13.5 LGN-20
+    fn check_room(&self, names: &LoginNames) -> Result<(), Refusal> {
+        let limit = self.set.config.limits.max_sessions;
+        let opens = names.tsih.0 == 0 && !names.discovery;
+        match opens && self.shared.is_full(limit) && !(self.replaces)(names) {
+            true => Err(too_many_sessions(limit)),
+            false => Ok(()),
+        }
+    }
+
+    /// The configuration of a target that admits `initiator` here.
+    fn admitting(&self, target: &IscsiName, initiator: &IscsiName) -> Result<Arc<TargetConfig>, Refusal> {
+        let Some(node) = self.set.targets.get(target) else {
+            return Err(not_served(target, self.set.removed.contains(target)));
+        };
+        let config = node.config();
+        if !config.is_served_on(self.portal.group_tag) {
+            return Err(not_in_group(target, self.portal.group_tag));
+        }
+        if !config.access.allows(initiator, self.peer.ip()) {
+            return Err(no_access(target, initiator, self.peer.ip()));
+        }
+        match &config.redirect {
+            Some(addresses) => Err(Refusal { redirect: addresses.clone(), ..served_elsewhere(target) }),
+            None => Ok(config),
+        }
+    }
+
+    /// What may be negotiated with a target. The unsolicited data of one command must fit into the memory for it, however small that
+    /// is.
+    fn bounds(&self, config: &TargetConfig) -> Bounds {
+        let room = share_bytes(self.set.config.limits.buffer_bytes_max, self.shared.shards().len());
+        let mut bounds = config.bounds.clone();
+        bounds.first_burst_length = bounds.first_burst_length.min(u32::try_from(room).unwrap_or(u32::MAX));
+        bounds
+    }
+
+    /// The parameters of the session that the login joins.
+    //= rfc7143 6.3.1 LGN-03 LGN-04
+    fn joined(&self, names: &LoginNames) -> Result<Params, Refusal> {
+        match (self.joining)(names) {
+            Joining::Welcome(params) => Ok(params),
+            Joining::Unknown => Err(no_such_session(names)),
+            Joining::Full => Err(too_many_connections()),
+            Joining::OtherGroup => Err(session_of_other_group()),
         }
     }
 }
@@ -102,6 +152,60 @@ pub fn other_account(names: &LoginNames, theirs: &str, ours: &str) -> Refusal {
     .tried_as(ours)
 }
 
+/// No target has that name here; `removed`: one had.
+fn not_served(target: &IscsiName, removed: bool) -> Refusal {
+    let (status, what) = match removed {
+        true => (LoginStatus::TargetRemoved, "is no longer served here"),
+        false => (LoginStatus::NotFound, "is not served here"),
+    };
+    Refusal::new(
+        status,
+        "RFC 7143 11.13.5",
+        format!("{target} {what}"),
+        "ask for the list of targets with SendTargets, or correct the name",
+    )
+}
+
+/// The target has no portal in this group.
+fn not_in_group(target: &IscsiName, group_tag: u16) -> Refusal {
+    Refusal::new(
+        LoginStatus::NotFound,
+        "targets.portals",
+        format!("{target} is not served in portal group {group_tag}"),
+        "log in through a portal that SendTargets lists for it",
+    )
+}
+
+/// The target redirects its initiators.
+fn served_elsewhere(target: &IscsiName) -> Refusal {
+    Refusal::new(
+        LoginStatus::TargetMovedTemporarily,
+        "targets.redirect",
+        format!("{target} is served elsewhere"),
+        "follow the redirection",
+    )
+}
+
+/// The login names the TSIH of no session of its nexus.
+fn no_such_session(names: &LoginNames) -> Refusal {
+    Refusal::new(
+        LoginStatus::SessionDoesNotExist,
+        "RFC 7143 6.3.1",
+        format!("no session of {} has TSIH {}", names.initiator, names.tsih.0),
+        "log in anew with TSIH 0",
+    )
+}
+
+/// The session that the login names was opened through another portal group.
+fn session_of_other_group() -> Refusal {
+    Refusal::new(
+        LoginStatus::CannotIncludeInSession,
+        "RFC 7143 4.4.3",
+        "the session belongs to another portal group than this portal",
+        "open all connections of a session through portals of one group",
+    )
+}
+
 /// No rule of the target allows this initiator at this address.
 pub fn no_access(target: &IscsiName, initiator: &IscsiName, peer: IpAddr) -> Refusal {
     Refusal::new(
@@ -113,94 +217,25 @@ pub fn no_access(target: &IscsiName, initiator: &IscsiName, peer: IpAddr) -> Ref
 }
 
 impl<P: Platform> LoginPolicy for Policy<'_, P> {
-    //= rfc7143 11.13.5 LGN-06 LGN-20
+    //= rfc7143 11.13.5 LGN-06
     fn admit(&mut self, names: &LoginNames) -> Result<Admission, Refusal> {
         if self.shared.is_shutting_down() {
             return Err(shutting_down());
         }
-        let limit = self.set.config.limits.max_sessions;
-        let full = names.tsih.0 == 0 && self.shared.is_full(limit);
-        // Discovery sessions do not belong to hosts: they have their own limit, and the oldest makes room.
-        if full && !names.discovery && !(self.replaces)(names) {
-            return Err(too_many_sessions(limit));
-        }
-        let (bounds, target_alias) = match &names.target {
-            Some(target) if !names.discovery => {
-                let Some(node) = self.set.targets.get(target) else {
-                    let (status, what) = match self.set.removed.contains(target) {
-                        true => (LoginStatus::TargetRemoved, "is no longer served here"),
-                        false => (LoginStatus::NotFound, "is not served here"),
-                    };
-                    return Err(Refusal::new(
-                        status,
-                        "RFC 7143 11.13.5",
-                        format!("{target} {what}"),
-                        "ask for the list of targets with SendTargets, or correct the name",
-                    ));
-                };
-                let config = node.config();
-                if !config.is_served_on(self.portal.group_tag) {
-                    let what = format!("{target} is not served in portal group {}", self.portal.group_tag);
-                    return Err(Refusal::new(
-                        LoginStatus::NotFound,
-                        "targets.portals",
-                        what,
-                        "log in through a portal that SendTargets lists for it",
-                    ));
-                }
-                if !config.access.allows(&names.initiator, self.peer.ip()) {
-                    return Err(no_access(target, &names.initiator, self.peer.ip()));
-                }
-                if let Some(addresses) = &config.redirect {
-                    let mut refusal = Refusal::new(
-                        LoginStatus::TargetMovedTemporarily,
-                        "targets.redirect",
-                        format!("{target} is served elsewhere"),
-                        "follow the redirection",
-                    );
-                    refusal.redirect.clone_from(addresses);
-                    return Err(refusal);
-                }
-                let mut bounds = config.bounds.clone();
-                // The unsolicited data of one command must fit into the memory for it, however small that is.
-                let shards = self.shared.shards().len();
-                let room = share_bytes(self.set.config.limits.buffer_bytes_max, shards);
-                bounds.first_burst_length =
-                    bounds.first_burst_length.min(u32::try_from(room).unwrap_or(u32::MAX));
-                (bounds, config.alias.clone())
+        self.check_room(names)?;
+        let (bounds, target_alias) = match names.target.as_ref().filter(|_| !names.discovery) {
+            Some(target) => {
+                let config = self.admitting(target, &names.initiator)?;
+                (self.bounds(&config), config.alias.clone())
             }
-            _ => {
-                let bounds = Bounds {
-                    max_recv_data_segment_length: ANONYMOUS.data_segment_bytes,
-                    ..Bounds::default()
-                };
-                (bounds, None)
+            None => {
+                let max_recv_data_segment_length = ANONYMOUS.data_segment_bytes;
+                (Bounds { max_recv_data_segment_length, ..Bounds::default() }, None)
             }
         };
-        //= rfc7143 6.3.1 LGN-03 LGN-04
         let joins = match names.tsih.0 {
             0 => None,
-            tsih => match (self.joining)(names) {
-                Joining::Welcome(params) => Some(params),
-                Joining::Unknown => {
-                    let what = format!("no session of {} has TSIH {tsih}", names.initiator);
-                    return Err(Refusal::new(
-                        LoginStatus::SessionDoesNotExist,
-                        "RFC 7143 6.3.1",
-                        what,
-                        "log in anew with TSIH 0",
-                    ));
-                }
-                Joining::Full => return Err(too_many_connections()),
-                Joining::OtherGroup => {
-                    return Err(Refusal::new(
-                        LoginStatus::CannotIncludeInSession,
-                        "RFC 7143 4.4.3",
-                        "the session belongs to another portal group than this portal",
-                        "open all connections of a session through portals of one group",
-                    ));
-                }
-            },
+            _ => Some(self.joined(names)?),
         };
         let auth = match self.auth(names) {
             Auth::None => AuthPolicy::None,
