@@ -15,8 +15,6 @@ use crate::config::{Limits, LunConfig, TargetConfig};
 use crate::identity::UnitIdentity;
 use crate::memory::transfer_bytes_max;
 use crate::observe::{LunStats, Metrics};
-use crate::registry::TargetNode;
-use crate::units::UnitEvent;
 
 /// A logical unit in the server. Shared by every session that uses it.
 pub struct Device {
@@ -40,8 +38,8 @@ pub struct Device {
 struct UnitContext {
     target_name: String,
     number: u16,
-    /// The target to which the unit belongs.
-    target: OnceLock<Weak<TargetNode>>,
+    /// The units of its target.
+    siblings: OnceLock<Weak<dyn Siblings>>,
     stats: Arc<LunStats>,
     /// Operations that failed in its store.
     failures: AtomicU64,
@@ -51,7 +49,7 @@ struct UnitContext {
 
 impl Host for UnitContext {
     fn neighbour(&self, lun: u16) -> Option<Arc<Unit>> {
-        self.target.get()?.upgrade()?.luns().get(&lun).map(|device| Arc::clone(&device.unit))
+        self.siblings.get()?.upgrade()?.unit(lun)
     }
 
     /// The operator must be informed, but a host that retries must not fill the log: the first, second, fourth, eighth... failure
@@ -67,6 +65,23 @@ impl Host for UnitContext {
     fn check_failed(&self, field: PiField) {
         self.stats.check_failed(field);
     }
+}
+
+/// The units of a target, as each of them reaches the others.
+pub(crate) trait Siblings: scsi::Neighbours {
+    /// The unit with this number, if there is one.
+    fn unit(&self, lun: u16) -> Option<Arc<Unit>>;
+}
+
+/// An event of a unit in use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnitEvent {
+    /// Its target.
+    pub target: String,
+    /// Its number.
+    pub lun: u16,
+    /// The code that is reported to its initiators.
+    pub asc: Asc,
 }
 
 /// The common settings for making the units of a server.
@@ -105,10 +120,9 @@ impl std::fmt::Debug for Device {
 
 impl Device {
     /// Sets the target to which the unit belongs, once.
-    pub(crate) fn introduce(&self, target: &Arc<TargetNode>) {
-        let weak = Arc::downgrade(target);
-        if self.context.target.set(Weak::clone(&weak)).is_ok() {
-            self.unit.scsi.set_neighbours(weak);
+    pub(crate) fn introduce(&self, target: Weak<impl Siblings + 'static>) {
+        if self.context.siblings.set(Weak::clone(&target) as _).is_ok() {
+            self.unit.scsi.set_neighbours(target);
         }
     }
 
@@ -321,7 +335,7 @@ impl Device {
         let context = Arc::new(UnitContext {
             target_name: target_name.to_owned(),
             number: config.number,
-            target: OnceLock::new(),
+            siblings: OnceLock::new(),
             stats: Arc::clone(&stats),
             failures: AtomicU64::new(0),
             config: ArcSwap::from_pointee(config.clone()),

@@ -35,8 +35,8 @@ pub use blockstore::{
 pub use iscsi_core::chap::{ChapAlgorithm, Credentials, Secret};
 pub use iscsi_core::names::IscsiName;
 pub use iscsi_core::params::{Bounds, DigestPolicy, TaskReporting};
-pub use registry::OpenStore;
 pub use scsi::AccessState;
 pub use served::ServedUnit;
 pub use server::{Server, StartError, read_at_start};
 pub use stepped::{SessionHoldings, Stepped};
+pub use units::OpenStore;

@@ -9,24 +9,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use arc_swap::{ArcSwap, Guard};
-use blockstore::{BlockStore, StoreError};
+use blockstore::StoreError;
 use iscsi_core::names::IscsiName;
+use lun::Unit;
 use rustc_hash::FxHashSet;
-
 use scsi::{AccessState, TargetPort};
 
-use crate::config::{Config, LunConfig, TargetConfig};
-use crate::device::{Device, UnitSettings};
+use crate::config::{Config, TargetConfig};
+use crate::device::{Device, Siblings, UnitEvent, UnitSettings};
 use crate::identity::{self, Identities};
 use crate::observe::Metrics;
-use crate::units::{Plan, Planner, UnitEvent};
+use crate::units::{OpenStore, Plan, Planner};
 
 /// Logical units of a target by number.
 pub type LunMap = BTreeMap<u16, Arc<Device>>;
-
-/// Opens the store of a logical unit: with [`blockstore::StoreSpec::open`], unless the embedding program provides another
-/// function.
-pub type OpenStore = Arc<dyn Fn(&LunConfig) -> Result<Arc<dyn BlockStore>, StoreError> + Send + Sync>;
 
 /// One target.
 #[derive(Debug)]
@@ -51,7 +47,7 @@ impl TargetNode {
     /// Gives its units access to each other.
     fn introduce(self: &Arc<Self>) {
         for device in self.luns.load().values() {
-            device.introduce(self);
+            device.introduce(Arc::downgrade(self));
         }
     }
 
@@ -60,6 +56,12 @@ impl TargetNode {
     pub fn is_visible_to(&self, initiator: &IscsiName, address: IpAddr, group_tag: u16) -> bool {
         let config = self.config.load();
         config.is_served_on(group_tag) && config.access.allows(initiator, address)
+    }
+}
+
+impl Siblings for TargetNode {
+    fn unit(&self, lun: u16) -> Option<Arc<Unit>> {
+        self.luns.load().get(&lun).map(|device| Arc::clone(&device.unit))
     }
 }
 
@@ -171,8 +173,38 @@ impl TargetSet {
         open: &OpenStore,
         lenient: bool,
     ) -> Result<Change, OpenError> {
-        let ports = ports_of(&config);
         let served = devices_of(&self.targets);
+        let (opened, plan) = self.prepare(&config, &served, metrics, open, lenient)?;
+        let (events, lines) = plan.carry_out();
+        let set = Self {
+            config: config.clone(),
+            targets: BTreeMap::new(),
+            removed: self.removed.clone(),
+            token_secret: self.token_secret,
+            drawn: Arc::clone(&self.drawn),
+            departed: Vec::new(),
+        };
+        let mut change = Change { set, changed_luns: Vec::new(), gone: Vec::new(), events, lines };
+        for (target, luns) in config.targets.iter().zip(opened) {
+            self.take_in(target, luns, &served, &mut change);
+        }
+        let is_gone = |name: &&IscsiName| !change.set.targets.contains_key(*name);
+        change.gone = self.targets.keys().filter(is_gone).cloned().collect();
+        change.set.removed.extend(change.gone.iter().cloned());
+        change.set.departed = self.departed_from(&change.set, &served, metrics);
+        Ok(change)
+    }
+
+    /// The units of each target of `config`, and what to do when all of them are available. `served`: the devices of this set.
+    fn prepare(
+        &self,
+        config: &Config,
+        served: &[Arc<Device>],
+        metrics: &Metrics,
+        open: &OpenStore,
+        lenient: bool,
+    ) -> Result<(Vec<LunMap>, Plan), OpenError> {
+        let ports = ports_of(config);
         let draw = || identity::draw(&self.token_secret.0, self.drawn.fetch_add(1, Ordering::Relaxed));
         let mut planner = Planner {
             settings: UnitSettings {
@@ -189,13 +221,13 @@ impl TargetSet {
             },
             lenient,
             open,
-            served: served.clone(),
+            served: served.to_vec(),
             departed: self.departed.iter().filter_map(Weak::upgrade).collect(),
             given: FxHashSet::default(),
             known: Vec::new(),
             plan: Plan::default(),
         };
-        let mut opened: Vec<(IscsiName, LunMap)> = Vec::new();
+        let mut opened = Vec::new();
         for target in &config.targets {
             let old = self.targets.get(&target.name).map(|node| node.luns.load_full()).unwrap_or_default();
             let mut luns = LunMap::new();
@@ -207,50 +239,45 @@ impl TargetSet {
                 })?;
                 luns.insert(lun.number, device);
             }
-            opened.push((target.name.clone(), luns));
+            opened.push(luns);
         }
-        let (mut events, mut lines) = planner.plan.carry_out();
-        let mut set = Self {
-            config: config.clone(),
-            targets: BTreeMap::new(),
-            removed: self.removed.clone(),
-            token_secret: self.token_secret,
-            drawn: Arc::clone(&self.drawn),
-            departed: Vec::new(),
-        };
-        let mut changed_luns = Vec::new();
-        for (target, (name, luns)) in config.targets.iter().zip(opened) {
-            set.removed.remove(&name);
-            let node = match self.targets.get(&name) {
-                Some(node) => {
-                    let kept =
-                        luns.values().filter(|device| served.iter().any(|old| Arc::ptr_eq(old, device)));
-                    for (group, state) in changed_states(&node.config.load(), target) {
-                        lines.push(format!("target port group {group} of {name} is {} now", state.name()));
-                        events
-                            .extend(kept.clone().filter_map(|device| device.set_access_state(group, state)));
-                    }
-                    node.config.store(Arc::new(target.clone()));
-                    // Sessions detect a change because the map is another one.
-                    if !same_units(&node.luns.load(), &luns) {
-                        changed_luns.push(Arc::clone(node));
-                        node.luns.store(Arc::new(luns));
-                    }
-                    Arc::clone(node)
+        Ok((opened, planner.plan))
+    }
+
+    /// Takes `target` with its units into the set of `change`. A target that this set serves keeps its node, and its node changes.
+    fn take_in(&self, target: &TargetConfig, luns: LunMap, served: &[Arc<Device>], change: &mut Change) {
+        let name = &target.name;
+        change.set.removed.remove(name);
+        let node = match self.targets.get(name) {
+            Some(node) => {
+                let kept =
+                    || luns.values().filter(|device| served.iter().any(|old| Arc::ptr_eq(old, device)));
+                for (group, state) in changed_states(&node.config.load(), target) {
+                    change.lines.push(format!("target port group {group} of {name} is {} now", state.name()));
+                    change.events.extend(kept().filter_map(|device| device.set_access_state(group, state)));
                 }
-                None => Arc::new(TargetNode {
-                    name: name.clone(),
-                    config: ArcSwap::from_pointee(target.clone()),
-                    luns: ArcSwap::from_pointee(luns),
-                }),
-            };
-            node.introduce();
-            set.targets.insert(name, node);
-        }
-        let gone: Vec<IscsiName> =
-            self.targets.keys().filter(|name| !set.targets.contains_key(*name)).cloned().collect();
-        set.removed.extend(gone.iter().cloned());
-        let serving = devices_of(&set.targets);
+                node.config.store(Arc::new(target.clone()));
+                // Sessions detect a change because the map is another one.
+                if !same_units(&node.luns.load(), &luns) {
+                    change.changed_luns.push(Arc::clone(node));
+                    node.luns.store(Arc::new(luns));
+                }
+                Arc::clone(node)
+            }
+            None => Arc::new(TargetNode {
+                name: name.clone(),
+                config: ArcSwap::from_pointee(target.clone()),
+                luns: ArcSwap::from_pointee(luns),
+            }),
+        };
+        node.introduce();
+        change.set.targets.insert(name.clone(), node);
+    }
+
+    /// The devices of this set that `next` does not serve. Publishes which units `next` lacks, and removes the statistics of places
+    /// that have no unit any more.
+    fn departed_from(&self, next: &Self, served: &[Arc<Device>], metrics: &Metrics) -> Vec<Weak<Device>> {
+        let serving = devices_of(&next.targets);
         serving.iter().for_each(|device| device.stats.set_missing(device.why_missing().is_some()));
         let stay: FxHashSet<*const Device> = serving.iter().map(Arc::as_ptr).collect();
         let places: FxHashSet<(&str, u16)> = serving.iter().map(|device| device.place()).collect();
@@ -260,8 +287,7 @@ impl TargetSet {
         let departed =
             served.iter().filter(|device| !stay.contains(&Arc::as_ptr(device))).map(Arc::downgrade);
         let held = self.departed.iter().filter(|device| device.strong_count() > 0).cloned();
-        set.departed = held.chain(departed).collect();
-        Ok(Change { set, changed_luns, gone, events, lines })
+        held.chain(departed).collect()
     }
 }
 

@@ -14,13 +14,14 @@ use scsi::AccessState;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::config::{Auth, Config, PortalConfig, TargetConfig};
+use crate::device::UnitEvent;
 use crate::observe::{AccessStateInfo, LunChange, LunInfo, Observe, Op, ServerView, SessionInfo, TargetInfo};
-use crate::registry::{OpenError, OpenStore, TargetSet};
+use crate::registry::{OpenError, TargetSet};
 use crate::shard::Shard;
 use crate::shard::message::Message;
 use crate::shared::Shared;
 use crate::supervise;
-use crate::units::UnitEvent;
+use crate::units::OpenStore;
 
 /// Connections that the kernel keeps for us until we accept them.
 const LISTEN_BACKLOG: i32 = 1024;

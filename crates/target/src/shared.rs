@@ -16,8 +16,9 @@ use rustc_hash::FxHashMap;
 use crate::config::PortalConfig;
 use crate::memory::Pool;
 use crate::observe::Observe;
-use crate::registry::{OpenStore, TargetSet};
+use crate::registry::TargetSet;
 use crate::shard::message::Message;
+use crate::units::OpenStore;
 
 /// Maximum number of our challenges that are remembered, to recognize them when they are reflected.
 const MAX_CHALLENGES: usize = 4096;

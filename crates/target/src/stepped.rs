@@ -12,12 +12,13 @@ use iscsi_core::send_order::SendOrder;
 
 use crate::config::{Config, PortalConfig};
 use crate::observe::{Observe, SessionInfo};
-use crate::registry::{OpenStore, TargetSet};
+use crate::registry::TargetSet;
 use crate::server::StartError;
 use crate::shard::Shard;
 use crate::shard::message::Message;
 pub use crate::shard::sessions::SessionHoldings;
 use crate::shared::Shared;
+use crate::units::OpenStore;
 
 /// See the module.
 pub struct Stepped<P: Platform> {

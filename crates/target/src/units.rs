@@ -11,12 +11,15 @@ use std::sync::Arc;
 
 use blockstore::{BlockStore, StoreError, StoreSpec};
 use rustc_hash::FxHashSet;
-use scsi::{Asc, Paths};
+use scsi::Paths;
 
 use crate::config::{LunConfig, TargetConfig};
-use crate::device::{Device, UnitSettings};
+use crate::device::{Device, UnitEvent, UnitSettings};
 use crate::identity::{Identities, UnitIdentity};
-use crate::registry::OpenStore;
+
+/// Opens the store of a logical unit: with [`blockstore::StoreSpec::open`], unless the embedding program provides another
+/// function.
+pub type OpenStore = Arc<dyn Fn(&LunConfig) -> Result<Arc<dyn BlockStore>, StoreError> + Send + Sync>;
 
 /// The work to do when every unit is available.
 #[derive(Default)]
@@ -29,17 +32,6 @@ pub(crate) struct Plan {
     strangers: Vec<Arc<Device>>,
     /// For human readers.
     notes: Vec<String>,
-}
-
-/// An event of a unit in use.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnitEvent {
-    /// Its target.
-    pub target: String,
-    /// Its number.
-    pub lun: u16,
-    /// The code that is reported to its initiators.
-    pub asc: Asc,
 }
 
 /// Creates the units of a configuration.

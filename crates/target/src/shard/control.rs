@@ -17,9 +17,9 @@ use super::management::NO_WAITER;
 use super::sessions::{SessionEntry, SessionKey};
 use super::{STORE_PATIENCE, Shard};
 use crate::config::PortalConfig;
+use crate::device::UnitEvent;
 use crate::observe::{ConnectionInfo, Negotiated, Place, RecoveryInfo, SessionInfo};
 use crate::registry::TargetNode;
-use crate::units::UnitEvent;
 
 /// How long the initiators of sessions that a new configuration no longer allows may take to log out.
 const EVICTION_GRACE: Duration = Duration::from_secs(5);

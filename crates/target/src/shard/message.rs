@@ -13,10 +13,10 @@ use scsi::NexusId;
 
 use super::work::StoreDone;
 use crate::config::PortalConfig;
+use crate::device::UnitEvent;
 use crate::observe::view::SessionInfo;
 use crate::registry::TargetNode;
 use crate::shared::Home;
-use crate::units::UnitEvent;
 
 /// Tasks to abort, on whichever shards their sessions live.
 #[derive(Clone, Debug)]
