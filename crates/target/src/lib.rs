@@ -12,6 +12,7 @@
 pub mod config;
 mod device;
 mod failures;
+mod home;
 pub mod identity;
 mod memory;
 pub mod observe;

@@ -11,9 +11,9 @@ use iscsi_core::send_order::SendOrder;
 use iscsi_core::target::session::SessionConfig;
 use iscsi_core::wire::{Isid, Tsih};
 use parking_lot::Mutex;
-use rustc_hash::FxHashMap;
 
 use crate::config::PortalConfig;
+use crate::home::{Home, Homes};
 use crate::memory::Pool;
 use crate::observe::Observe;
 use crate::registry::TargetSet;
@@ -52,7 +52,7 @@ pub struct Shared<P: Platform> {
     /// For tests: in which order sessions send data where any is allowed.
     send_order: OnceLock<SendOrder>,
     shards: OnceLock<Vec<Sender<Message<P::Driver>>>>,
-    homes: Arc<Mutex<Homes>>,
+    homes: Homes,
     tsihs: Mutex<TsihPool>,
     challenges: Mutex<VecDeque<Vec<u8>>>,
 }
@@ -79,7 +79,7 @@ impl<P: Platform> Shared<P> {
             lost_sessions: AtomicUsize::new(0),
             send_order: OnceLock::new(),
             shards: OnceLock::new(),
-            homes: Arc::default(),
+            homes: Homes::default(),
             tsihs: Mutex::new(TsihPool::after(u16::from_ne_bytes(first_tsih))),
             challenges: Mutex::default(),
         }
@@ -100,7 +100,7 @@ impl<P: Platform> Shared<P> {
 
     /// Makes the shards known to each other, once.
     pub fn set_shards(&self, shards: Vec<Sender<Message<P::Driver>>>) {
-        self.homes.lock().load = vec![0; shards.len()];
+        self.homes.set_shards(shards.len());
         let _ = self.shards.set(shards);
     }
 
@@ -109,22 +109,9 @@ impl<P: Platform> Shared<P> {
         self.shards.get().map_or(&[], Vec::as_slice)
     }
 
-    /// The shard for all connections and sessions of `initiator` with `isid`, while the returned guard or another one for the
-    /// same two exists. All connections of a session, and all logins that may reinstate it, have these in common, so they meet
-    /// without a lock. The ISID alone would not suffice: hosts of one make use the same ISIDs, and all of them would crowd on one
-    /// shard.
+    /// The shard for all connections and sessions of `initiator` with `isid`; see [`Homes::of`].
     pub fn home_of(&self, isid: Isid, initiator: Option<IscsiName>) -> Home {
-        let key = (isid, initiator);
-        let mut homes = self.homes.lock();
-        let Homes { by_key, load } = &mut *homes;
-        let entry = by_key.entry(key.clone()).or_insert_with(|| {
-            let least = (0..load.len()).min_by_key(|&shard| load[shard]).unwrap_or(0);
-            (least, 0)
-        });
-        entry.1 += 1;
-        let shard = entry.0;
-        load[shard] += 1;
-        Home { shard, key, homes: Arc::clone(&self.homes) }
+        self.homes.of(isid, initiator)
     }
 
     /// Whether `limit` sessions exist that have a connection or are about to end. Lost ones do not count, because they give way.
@@ -176,44 +163,6 @@ impl<P: Platform> Shared<P> {
     /// Whether the server is shutting down.
     pub fn is_shutting_down(&self) -> bool {
         self.shutting_down.load(Ordering::Acquire)
-    }
-}
-
-#[derive(Debug, Default)]
-struct Homes {
-    /// Shard, and the number of guards for it.
-    by_key: FxHashMap<HomeKey, (usize, usize)>,
-    load: Vec<usize>,
-}
-
-/// An ISID of an initiator; without a name while the initiator has not given it.
-type HomeKey = (Isid, Option<IscsiName>);
-
-/// Keeps an initiator and its ISID at their shard.
-pub struct Home {
-    /// Number of the shard.
-    pub shard: usize,
-    key: HomeKey,
-    homes: Arc<Mutex<Homes>>,
-}
-
-impl Home {
-    /// Whether this is the home of `initiator`.
-    pub fn is_of(&self, initiator: &IscsiName) -> bool {
-        self.key.1.as_ref() == Some(initiator)
-    }
-}
-
-impl Drop for Home {
-    fn drop(&mut self) {
-        let mut homes = self.homes.lock();
-        homes.load[self.shard] -= 1;
-        if let Some(entry) = homes.by_key.get_mut(&self.key) {
-            entry.1 -= 1;
-            if entry.1 == 0 {
-                homes.by_key.remove(&self.key);
-            }
-        }
     }
 }
 

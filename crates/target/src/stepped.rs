@@ -14,9 +14,9 @@ use crate::config::{Config, PortalConfig};
 use crate::observe::{Observe, SessionInfo};
 use crate::registry::TargetSet;
 use crate::server::StartError;
+pub use crate::shard::SessionHoldings;
 use crate::shard::Shard;
 use crate::shard::message::Message;
-pub use crate::shard::sessions::SessionHoldings;
 use crate::shared::Shared;
 use crate::units::OpenStore;
 

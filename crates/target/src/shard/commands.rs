@@ -2,6 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use engine::Platform;
@@ -10,64 +11,25 @@ use iscsi_core::target::actions::{Command, Completion};
 use iscsi_core::target::task::{DataOutPieces, TaskId};
 use iscsi_core::wire::Cid;
 use lun::{NEVER, Payload};
-use scsi::{Asc, DataInSource, DataOut, Effect, Execution, MediumOp, Outcome, Step};
+use scsi::{Asc, DataInSource, DataOut, Effect, Execution, MediumOp, Outcome, SenseData, SenseKey, Step};
 use smallvec::SmallVec;
 
 use super::Shard;
-use super::room::too_long;
+use super::message::StoreDone;
+use super::running::Running;
 use super::sessions::SessionEntry;
 use super::task_set::Abandoned;
-use super::work::{store_failure, work, work_now};
+use super::workers::{Job, Reply};
 use crate::device::Device;
 use crate::observe::Op;
 use crate::observe::events::EventKind;
 use crate::observe::metrics::Reason;
 
-/// A session that has more than this queued to send, or being read, starts no further reads, bytes.
-pub(super) const BACKLOG_BYTES_MAX: u64 = 16 << 20;
-
-/// When many sessions share `limits.buffer_bytes_max`, each may still have this much, bytes.
-pub(super) const BACKLOG_BYTES_MIN: u64 = 256 << 10;
-
 /// How many medium operations of one command a shard executes itself; a command with more covers the whole medium.
 const INLINE_STEPS_MAX: u32 = 2;
 
-/// Longest read: MAXIMUM TRANSFER LENGTH of VPD page B0h, bytes.
-pub(super) const LONGEST_READ_BYTES: u64 = 32 << 20;
-
-/// Maximum data of a session that is kept for replay until it is acknowledged, bytes.
-pub(super) const RETAINED_BYTES_MAX: u64 = 64 << 20;
-
 /// A command that takes longer is logged: hosts begin to complain at 30 s.
 const SLOW_COMMAND: Time = Time::from_secs(5);
-
-/// A command in progress.
-pub(super) struct Running {
-    pub(super) execution: Execution,
-    pub(super) device: Arc<Device>,
-    pub(super) read_length: u64,
-    pub(super) write_length: u64,
-    pub(super) digest_chunk_bytes: Option<u32>,
-    /// Memory for data that it holds, bytes.
-    pub(super) reserved_bytes: u64,
-    pub(super) started: Time,
-    pub(super) kind: Op,
-}
-
-impl Running {
-    /// Why it failed, if it has ended with a failure.
-    pub(super) fn failure(&self) -> Option<Reason> {
-        match self.execution.step() {
-            Step::Done(outcome) => Reason::of(outcome),
-            Step::NeedDataOut { .. } | Step::Medium(_) => None,
-        }
-    }
-
-    /// Its logical unit.
-    pub(super) fn lun(&self) -> u16 {
-        self.device.number()
-    }
-}
 
 impl<P: Platform> Shard<P> {
     /// Passes a command to the device server, once it is its turn and there is room.
@@ -188,8 +150,8 @@ impl<P: Platform> Shard<P> {
                     let (lun, reserved, slabs) = (running.lun(), running.reserved_bytes, &self.slabs);
                     // A panic in a store ends its command, but not the shard, which serves other sessions too.
                     let worked = catch_unwind(AssertUnwindSafe(|| match running.device.unit.offload {
-                        true => work_now(&mut running, slabs),
-                        false => Some(work(&mut running, &data, slabs, &NEVER)),
+                        true => running.work_now(slabs),
+                        false => Some(running.work(&data, slabs, &NEVER)),
                     }));
                     if let Ok(None) = worked {
                         return self.offload(entry, task, running, data);
@@ -220,6 +182,61 @@ impl<P: Platform> Shard<P> {
         if let Step::Done(outcome) = running.execution.into_step() {
             self.finish(entry, task, outcome, payload, running.reserved_bytes);
         }
+    }
+
+    /// Gives a command to a worker thread until its medium operations are done.
+    fn offload(&mut self, entry: &mut SessionEntry, task: TaskId, running: Running, data: DataOutPieces) {
+        let cancelled = Arc::new(AtomicBool::new(false));
+        entry.tasks.give_to_worker(task, running.at_worker(Arc::clone(&cancelled)));
+        self.workers.given(self.now);
+        let reply = Reply::to(self.shared.shards()[self.number].clone(), entry.key, task);
+        Job::new(&self.shared, self.slabs.clone(), running, data, cancelled, Some(reply)).queue();
+    }
+
+    /// A worker has finished a command.
+    pub(super) fn store_done(&mut self, done: StoreDone) {
+        let StoreDone { session, task, result, saved } = done;
+        self.workers.done(self.now);
+        self.with_session(session, |shard, entry| {
+            let Some(at_worker) = entry.tasks.take_from_worker(task) else {
+                return entry.session.task_gone(task);
+            };
+            let reserved = at_worker.reserved_bytes;
+            if at_worker.cancelled.load(Ordering::Acquire) {
+                entry.share.commands -= reserved;
+                return entry.session.task_gone(task);
+            }
+            let Some((running, payload, data)) = result else {
+                if let Some(device) = entry.luns.get(&at_worker.lun).cloned() {
+                    let (kind, started) = (at_worker.kind, at_worker.started);
+                    shard.observe_end(entry, &device, kind, started, 0, Some(Reason::HardwareError));
+                }
+                let failed = Outcome::check(store_failure());
+                return shard.finish(entry, task, failed, Payload::default(), reserved);
+            };
+            let failed = if saved { running.failure() } else { Some(Reason::HardwareError) };
+            shard.observe(entry, &running, failed, &payload, &data);
+            match running.execution.into_step() {
+                Step::Done(outcome) => {
+                    // A change that was reverted has no effects.
+                    let outcome = if saved { outcome } else { Outcome::check(store_failure()) };
+                    shard.finish(entry, task, outcome, payload, reserved)
+                }
+                // The device server never requests data after a medium operation.
+                Step::NeedDataOut { .. } | Step::Medium(_) => {
+                    entry.share.commands -= reserved;
+                    entry.session.task_gone(task)
+                }
+            }
+        });
+    }
+
+    /// Executes the work that remains after a completed command.
+    //= sbc3 4.11 SAN-01
+    fn continue_with(&mut self, ended: &Running, rest: Execution) {
+        let running = Running { execution: rest, device: Arc::clone(&ended.device), ..*ended };
+        let no_data = DataOutPieces::new();
+        Job::new(&self.shared, self.slabs.clone(), running, no_data, Arc::default(), None).queue();
     }
 
     /// The session has abandoned a command.
@@ -325,6 +342,18 @@ impl<P: Platform> Shard<P> {
             );
         }
     }
+}
+
+/// The outcome of a command that needs more memory than any command may have: as if it exceeded MAXIMUM TRANSFER LENGTH. That limit
+/// is chosen such that this happens only after the memory for data was reduced.
+//= sbc3 6.5.3 VPD-B0
+fn too_long() -> Outcome {
+    Outcome::check(SenseData::new(SenseKey::IllegalRequest, Asc::INVALID_FIELD_IN_CDB))
+}
+
+/// The sense of a command whose store broke its contract.
+fn store_failure() -> SenseData {
+    SenseData::new(SenseKey::HardwareError, Asc::INTERNAL_TARGET_FAILURE)
 }
 
 /// Whether a command of the same connection already waits for room.

@@ -13,8 +13,9 @@ use rustix::thread::sched_getcpu;
 use scsi::{Asc, SenseData, SenseKey, UaScope};
 
 use super::connections::State;
-use super::management::NO_WAITER;
-use super::sessions::{SessionEntry, SessionKey};
+use super::gathers::NO_WAITER;
+use super::sessions::SessionEntry;
+use super::slots::SessionKey;
 use super::{STORE_PATIENCE, Shard};
 use crate::config::PortalConfig;
 use crate::device::UnitEvent;
@@ -62,7 +63,7 @@ impl<P: Platform> Shard<P> {
         let now = self.now;
         for key in evicted {
             self.with_session(key, |_, entry| {
-                entry.ending = "the configuration allows it no longer";
+                entry.tally.ask_to_end("the configuration allows it no longer");
                 entry.session.request_logout(now, EVICTION_GRACE);
             });
         }
@@ -108,7 +109,7 @@ impl<P: Platform> Shard<P> {
         let Some(node) = &entry.target else { return true };
         let initiator = &entry.session.names().initiator;
         let mut peers = entry.connections.iter().filter_map(|(_, token)| self.connections.peer(*token));
-        peers.all(|peer| node.is_visible_to(initiator, peer.ip(), entry.group_tag))
+        peers.all(|peer| node.is_visible_to(initiator, peer.ip(), entry.nexus.target_port_group))
     }
 
     /// Asks every initiator to log out. While sessions are still open, new logins are told to try again later.
@@ -119,7 +120,7 @@ impl<P: Platform> Shard<P> {
         let now = self.now;
         for (key, _) in normal {
             self.with_session(key, |_, entry| {
-                entry.ending = SERVER_ENDS;
+                entry.tally.ask_to_end(SERVER_ENDS);
                 entry.session.request_logout(now, grace);
             });
         }
@@ -238,7 +239,7 @@ impl<P: Platform> Shard<P> {
             initiator: names.initiator.to_string(),
             isid: names.isid.to_string(),
             tsih: session.tsih().0,
-            authenticated_as: entry.authenticated_as.clone(),
+            authenticated_as: entry.nexus.account.as_deref().map(str::to_owned),
             since: entry.since,
             connections,
             negotiated: Negotiated::all(params),

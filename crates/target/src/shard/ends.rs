@@ -4,59 +4,12 @@ use std::net::SocketAddr;
 
 use engine::{Platform, Token};
 use iscsi_core::pdu_reader::RxPdu;
-use iscsi_core::target::actions::CloseReason;
 use iscsi_core::wire::{Cid, TaskManagementRequest, TmfFunction};
 
 use super::Shard;
 use super::sessions::SessionEntry;
-use crate::observe::metrics::Reason;
-use crate::observe::{EventKind, Op};
-
-/// The work of a session, for its last log line.
-#[derive(Debug, Default)]
-pub(super) struct Tally {
-    read_bytes: u64,
-    written_bytes: u64,
-    /// Commands that failed because of a fault of the unit or of data.
-    faults: u64,
-    /// The last connection that ended.
-    last: Option<Ended>,
-}
-
-#[derive(Debug)]
-struct Ended {
-    cid: Cid,
-    peer: Option<SocketAddr>,
-    why: String,
-}
-
-impl Tally {
-    /// Counts a completed command.
-    pub fn count(&mut self, kind: Op, bytes: u64, failed: Option<Reason>) {
-        match (failed, kind) {
-            (Some(reason), _) => self.faults += u64::from(reason.is_fault()),
-            (None, Op::Read) => self.read_bytes += bytes,
-            (None, Op::Write) => self.written_bytes += bytes,
-            (None, _) => {}
-        }
-    }
-}
-
-/// Why a connection was closed; `ending`: why its session was asked to end.
-pub(super) fn words(reason: &CloseReason, ending: &str) -> String {
-    let what = match reason {
-        CloseReason::Logout => "logout",
-        CloseReason::Violation(what) => return format!("the initiator broke a rule: {what}"),
-        CloseReason::Replaced => "a newer login took its place",
-        CloseReason::Silent => "the initiator was silent",
-        CloseReason::Ended => "closed by the server",
-        CloseReason::NexusReset => "the initiator reset its nexus",
-    };
-    match ending {
-        "" => what.to_owned(),
-        ending => format!("{what}: {ending}"),
-    }
-}
+use super::tally::Ended;
+use crate::observe::EventKind;
 
 /// Name of the target of a session, for human readers.
 fn target_of(entry: &SessionEntry) -> &str {
@@ -81,7 +34,7 @@ impl<P: Platform> Shard<P> {
                 "a connection ended: {why}"
             );
         }
-        entry.tally.last = Some(Ended { cid, peer, why: why.to_owned() });
+        entry.tally.connection_ended(Ended { cid, peer, why: why.to_owned() });
     }
 
     /// The last log line of a session.
@@ -90,9 +43,9 @@ impl<P: Platform> Shard<P> {
             return;
         }
         let tally = &entry.tally;
-        let (why, peer, cid) = match &tally.last {
+        let (why, peer, cid) = match tally.last() {
             Some(last) => (last.why.as_str(), last.peer, last.cid.0),
-            None => (entry.ending, None, entry.session.names().cid.0),
+            None => (tally.asked(), None, entry.session.names().cid.0),
         };
         tracing::info!(
             initiator = %entry.session.names().initiator, target_name = target_of(entry), peer = %shown(peer),

@@ -14,13 +14,13 @@ use iscsi_core::wire::{Isid, LoginStage, LoginStatus, Opcode};
 use super::Shard;
 use super::connections::{Connection, State};
 use super::message::{Message, Migrant, Progress};
-use super::sessions::SessionKey;
+use super::slots::SessionKey;
+use crate::home::Home;
 use crate::memory::answer_bytes_max;
 use crate::observe::{EventKind, LoginEvent};
 use crate::policy::{
     Policy, no_access, other_account, shutting_down, too_many_connections, too_many_sessions,
 };
-use crate::shared::Home;
 
 /// Maximum number of bytes queued on a connection of a session with several connections; above this nothing more is received on
 /// it. It is more than the reads of one connection can ever queue.

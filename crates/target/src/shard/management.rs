@@ -10,61 +10,14 @@ use iscsi_core::target::actions::{CloseReason, Completion, ManagementId, Managem
 use iscsi_core::target::task::TaskId;
 use iscsi_core::target::task_management::AbortScope;
 use iscsi_core::wire::{Lun, TmfFunction, TmfResponse};
-use rustc_hash::FxHashMap;
 use scsi::{Asc, Nexus, NexusId, UaScope};
 
 use super::Shard;
+use super::gathers::{Gone, Then};
 use super::message::{AbortOrder, Message};
-use super::sessions::{SessionEntry, SessionKey};
+use super::sessions::SessionEntry;
+use super::slots::SessionKey;
 use crate::registry::TargetNode;
-
-/// Token of aborts for which nothing waits.
-pub(super) const NO_WAITER: u64 = 0;
-
-/// What to do when all shards have answered.
-enum Then {
-    /// Act on the logical units and answer a task management request.
-    Manage { session: SessionKey, request: ManagementRequest, target: Arc<TargetNode>, nexus: Nexus },
-    /// Complete a PREEMPT AND ABORT.
-    Complete { session: SessionKey, task: TaskId, completion: Box<Completion> },
-}
-
-struct Gather {
-    missing: usize,
-    then: Then,
-}
-
-/// A shard's order that one of our sessions is executing.
-struct Pending {
-    session: SessionKey,
-    order: u64,
-}
-
-/// A shard's order that our sessions are executing.
-struct Order {
-    from: usize,
-    token: u64,
-    missing: usize,
-}
-
-/// The answers for which this shard waits, and those that it owes to others.
-#[derive(Default)]
-pub(super) struct Gathers {
-    next: u64,
-    gathers: FxHashMap<u64, Gather>,
-    orders: FxHashMap<u64, Order>,
-    pending: FxHashMap<u64, Pending>,
-    /// The gather that waits for a session's own tasks, by token.
-    own: FxHashMap<u64, (SessionKey, u64)>,
-}
-
-impl Gathers {
-    /// A new token; never [`NO_WAITER`].
-    fn next(&mut self) -> u64 {
-        self.next += 1;
-        self.next
-    }
-}
 
 impl<P: Platform> Shard<P> {
     /// Executes a task management function.
@@ -100,8 +53,6 @@ impl<P: Platform> Shard<P> {
             }
             _ => {}
         }
-        let gather = self.gathers.next();
-        let own_token = self.gathers.next();
         let reaches_others = request.function != TmfFunction::AbortTaskSet;
         let shards = if reaches_others { self.shared.shards().len() } else { 0 };
         let then = Then::Manage {
@@ -110,8 +61,8 @@ impl<P: Platform> Shard<P> {
             target: Arc::clone(&target),
             nexus: entry.nexus.clone(),
         };
-        self.gathers.gathers.insert(gather, Gather { missing: 1 + shards, then });
-        self.gathers.own.insert(own_token, (entry.key, gather));
+        let gather = self.gathers.wait(1 + shards, then);
+        let own_token = self.gathers.wait_for_own(entry.key, gather);
         let scope = AbortScope {
             lun: (!whole_target).then_some(request.lun),
             request: Some(request.id),
@@ -146,9 +97,8 @@ impl<P: Platform> Shard<P> {
     ) {
         let completion = Completion { fenced: true, ..completion };
         let Some(target) = &entry.target else { return };
-        let gather = self.gathers.next();
         let then = Then::Complete { session: entry.key, task, completion: Box::new(completion) };
-        self.gathers.gathers.insert(gather, Gather { missing: self.shared.shards().len(), then });
+        let gather = self.gathers.wait(self.shared.shards().len(), then);
         let lun = entry.session.lun_of(task).and_then(Lun::to_index);
         let unit = lun.and_then(|number| entry.luns.get(&number)).map(|device| &device.unit.scsi);
         let order = AbortOrder {
@@ -182,63 +132,41 @@ impl<P: Platform> Shard<P> {
         if concerned.is_empty() {
             return self.shared.shards()[from].send(Message::AbortDone { token });
         }
-        let id = self.gathers.next();
-        self.gathers.orders.insert(id, Order { from, token, missing: concerned.len() });
         let scope = AbortScope {
             lun: order.lun.map(Lun::from_index),
             request: None,
             task_aborted_status: order.task_aborted_status,
         };
-        for session in concerned {
-            let part = self.gathers.next();
-            self.gathers.pending.insert(part, Pending { session, order: id });
+        let parts = self.gathers.take_order(from, token, &concerned);
+        for (session, part) in concerned.into_iter().zip(parts) {
             self.with_session(session, |_, entry| entry.session.abort_tasks(scope, part));
         }
     }
 
     /// A session has no task left of those that it was told to abort.
     pub(super) fn tasks_gone(&mut self, token: u64) {
-        if let Some((_, gather)) = self.gathers.own.remove(&token) {
+        match self.gathers.tasks_gone(token) {
             // The requesting session is in use right now: its answer goes through the mailbox.
-            return self.shared.shards()[self.number].send(Message::AbortDone { token: gather });
-        }
-        let Some(Pending { order, .. }) = self.gathers.pending.remove(&token) else { return };
-        let Some(entry) = self.gathers.orders.get_mut(&order) else { return };
-        entry.missing -= 1;
-        if entry.missing == 0
-            && let Some(Order { from, token, .. }) = self.gathers.orders.remove(&order)
-        {
-            self.shared.shards()[from].send(Message::AbortDone { token });
+            Some(Gone::Own(token)) => {
+                self.shared.shards()[self.number].send(Message::AbortDone { token });
+            }
+            Some(Gone::Order { from, token }) => {
+                self.shared.shards()[from].send(Message::AbortDone { token })
+            }
+            None => {}
         }
     }
 
     /// A session has ended, and with it the tasks that it had to abort.
     pub(super) fn forget_orders_of(&mut self, key: SessionKey) {
-        let tokens: Vec<u64> =
-            self.gathers.pending.iter().filter(|(_, p)| p.session == key).map(|(token, _)| *token).collect();
-        for token in tokens {
-            self.tasks_gone(token);
-        }
-        let own: Vec<u64> = self
-            .gathers
-            .own
-            .iter()
-            .filter(|(_, (session, _))| *session == key)
-            .map(|(token, _)| *token)
-            .collect();
-        for token in own {
+        for token in self.gathers.tokens_of(key) {
             self.tasks_gone(token);
         }
     }
 
     /// A shard has answered.
     pub(super) fn abort_done(&mut self, token: u64) {
-        let Some(gather) = self.gathers.gathers.get_mut(&token) else { return };
-        gather.missing -= 1;
-        if gather.missing > 0 {
-            return;
-        }
-        match self.gathers.gathers.remove(&token).map(|gather| gather.then) {
+        match self.gathers.answered(token) {
             Some(Then::Manage { session, request, target, nexus }) => {
                 self.finish_management(session, request, &target, &nexus);
             }

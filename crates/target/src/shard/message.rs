@@ -9,14 +9,17 @@ use engine::{Driver, Link};
 use iscsi_core::names::IscsiName;
 use iscsi_core::pdu_reader::RxPdu;
 use iscsi_core::target::login::Established;
+use iscsi_core::target::task::{DataOutPieces, TaskId};
+use lun::Payload;
 use scsi::NexusId;
 
-use super::work::StoreDone;
+use super::running::Running;
+use super::slots::SessionKey;
 use crate::config::PortalConfig;
 use crate::device::UnitEvent;
+use crate::home::Home;
 use crate::observe::view::SessionInfo;
 use crate::registry::TargetNode;
-use crate::shared::Home;
 
 /// Tasks to abort, on whichever shards their sessions live.
 #[derive(Clone, Debug)]
@@ -57,6 +60,16 @@ pub enum Progress {
     Begun(Box<RxPdu>),
     /// Only the completed login shows where it belongs.
     Complete(Box<Established>),
+}
+
+/// The result from a worker.
+pub struct StoreDone {
+    pub(super) session: SessionKey,
+    pub(super) task: TaskId,
+    /// `None`: the store panicked, or the pool accepted no more jobs.
+    pub(super) result: Option<(Running, Payload, DataOutPieces)>,
+    /// Reservations that had to be stored have been stored.
+    pub(super) saved: bool,
 }
 
 /// See the module.

@@ -4,31 +4,54 @@
 //! and a store in memory answer, and the answers leave in one send, without a queue or a lock in between. Only operations that
 //! may block go to a worker thread, and only work that concerns sessions of other shards goes through a mailbox.
 //!
+//! Its state is in machines that know nothing of the shard:
+//!
 //! | module | its part |
 //! |---|---|
-//! | `connections` | sockets, from accept to close |
-//! | `login` | connections that have no session yet |
-//! | `sessions` | the sessions, and the actions that they request |
-//! | `commands` | from a SCSI command to its outcome |
-//! | `room` | memory for the data of commands |
+//! | `connections` | sockets, and what is kept of each |
+//! | `sessions` | sessions, and what is kept of each; `slots`, by keys that are never used again |
 //! | `task_set` | the commands of a session, each in one state, and the order in which they start |
-//! | `ends` | log messages about ends, aborts and digests |
+//! | `running`, `workers` | a command in progress; its work on a thread that may block |
+//! | `room` | memory for the data of commands |
+//! | `gathers` | aborts that several sessions and shards must complete |
+//! | `tally`, `due`, `message` | the last words about a session; deadlines in order; what shards tell each other |
+//!
+//! What happens between them:
+//!
+//! | module | its part |
+//! |---|---|
+//! | `traffic` | accepting, receiving, sending, closing |
+//! | `login` | connections that have no session yet |
+//! | `lifecycle` | how sessions begin and end |
+//! | `actions` | PDUs to a session, and the actions that it requests |
+//! | `commands` | from a SCSI command to its outcome |
+//! | `admission` | which command gets memory, and when |
 //! | `management` | aborting tasks, here and on other shards |
 //! | `control` | configuration, shutdown, queries from outside |
-//! | `due` | deadlines in order |
+//! | `ends` | log messages about ends, aborts and digests |
 
-pub mod commands;
+mod actions;
+mod admission;
+mod commands;
 mod connections;
 mod control;
 mod due;
 mod ends;
+mod gathers;
+mod lifecycle;
 mod login;
 mod management;
 pub mod message;
 mod room;
-pub mod sessions;
+mod running;
+mod sessions;
+mod slots;
+mod tally;
 mod task_set;
-mod work;
+mod traffic;
+mod workers;
+
+pub use self::actions::SessionHoldings;
 
 use std::io;
 use std::sync::Arc;
@@ -39,11 +62,11 @@ use iscsi_core::Time;
 use rustc_hash::FxHashMap;
 
 use self::connections::Connections;
-use self::management::Gathers;
+use self::gathers::Gathers;
 use self::message::Message;
 use self::room::Room;
 use self::sessions::Sessions;
-use self::work::Workers;
+use self::workers::Workers;
 use crate::config::PortalConfig;
 use crate::observe::EventKind;
 use crate::observe::metrics::ShardPolls;

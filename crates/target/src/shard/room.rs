@@ -1,44 +1,21 @@
-//! Room for the data of commands: which command gets memory, and when, and which waits ([`crate::memory`]).
-//!
-//! A session whose next command finds no room has one place in the shard's queue. When there is room, one of its commands starts
-//! and the session goes to the end of the queue: round robin, whatever each of them needs. A command with data never overtakes a
-//! waiting one of its own session, so the largest one is not overtaken for ever.
-//!
-//! Short commands need not wait: if there is no room, they use the session's own reserve, which no other session can use up, and
-//! overtake the waiting commands. They take nothing from these.
-//!
-//! A write whose data was requested and does not arrive for [`PROMISE`] gives way while others wait: its memory is only promised,
-//! and the command ends with BUSY. A session that holds memory for which others wait, and accepts none of the data sent to it for
-//! [`STALL`], is ended, because it would keep the memory for ever (`end_stalled`).
-//!
-//! The memory that a session holds is derived from what its commands and connections hold ([`Shard::settle`]): however a command
-//! ends, no code needs to return its memory explicitly.
+//! The memory of a shard for the data of commands: who holds how much of it, and who waits ([`crate::memory`]). Which commands get
+//! some is decided in `admission`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use engine::{Platform, Token};
 use iscsi_core::Time;
-use iscsi_core::target::actions::{CloseReason, Command};
-use scsi::{Asc, Outcome, SenseData, SenseKey};
+use iscsi_core::target::actions::Command;
 
-use super::Shard;
-use super::commands::RETAINED_BYTES_MAX;
-use super::message::Message;
-use super::sessions::{SessionEntry, SessionKey};
+use super::slots::SessionKey;
 use crate::config::Limits;
 use crate::memory::{Grants, Lease, Pool, ShardMessages, command_bytes_max, reserve_bytes, share_bytes};
 use crate::observe::metrics::ShardMemory;
 
-/// How long a session may accept none of the data sent to it while others wait for its memory.
-const STALL: Duration = Duration::from_secs(5);
-/// How long a session may send nothing while others wait for its memory, before its writes that still expect data give way. One
-/// check notes the number of bytes received and a later one compares it, so a session has up to twice as long.
-const PROMISE: Duration = Duration::from_secs(1);
-/// While a session waits, sessions that make no progress are looked for at this interval.
-const STALL_SCAN: Duration = Duration::from_millis(500);
+/// Maximum data of a session that is kept for replay until it is acknowledged, bytes.
+const RETAINED_BYTES_MAX: u64 = 64 << 20;
 
 /// This shard's room for data.
 pub(super) struct Room {
@@ -95,6 +72,24 @@ impl Share {
     pub fn holds_memory(&self) -> bool {
         self.booked > 0
     }
+
+    /// Memory that it holds for commands, bytes.
+    pub fn held_bytes(&self) -> u64 {
+        self.booked
+    }
+
+    /// Whether its memory has made no progress for `long`.
+    pub fn stands_still(&self, now: Time, long: Duration) -> bool {
+        self.booked > 0 && now.saturating_sub(self.moved) >= long
+    }
+
+    fn book_command(&mut self, bytes: u64, now: Time) {
+        if self.booked == 0 {
+            self.moved = now;
+        }
+        self.commands += bytes;
+        self.booked += bytes;
+    }
 }
 
 impl Room {
@@ -137,6 +132,161 @@ impl Room {
         !self.queue.is_empty() && !self.lease.waits()
     }
 
+    /// Takes room for a command of the session `key` that is about to start. If there is none, the session waits for it, unless the
+    /// completion of its own commands brings it back anyway; the error says what to send to whom.
+    pub fn reserve(
+        &mut self,
+        key: SessionKey,
+        share: &mut Share,
+        bytes: u64,
+        now: Time,
+    ) -> Result<(), Option<ShardMessages>> {
+        let held = share.booked - share.reserved;
+        let in_turn = self.served == Some(key) || self.queue.is_empty();
+        let modest = held == 0 || held + bytes <= self.session_bytes_max();
+        if bytes == 0 || (in_turn && modest && self.lease.take(bytes)) {
+            share.book_command(bytes, now);
+            return Ok(());
+        }
+        if self.reserve_own(share, bytes, now) {
+            return Ok(());
+        }
+        share.is_short = true;
+        if !modest || std::mem::replace(&mut share.queued, true) {
+            return Err(None);
+        }
+        match in_turn {
+            true => self.queue.push_front(key),
+            false => self.queue.push_back(key),
+        }
+        Err(in_turn.then(|| self.lease.wait_for(bytes)))
+    }
+
+    /// Takes room for a short command from the session's own reserve.
+    pub fn reserve_own(&mut self, share: &mut Share, bytes: u64, now: Time) -> bool {
+        if share.reserved + bytes > self.reserve_bytes {
+            return false;
+        }
+        share.reserved += bytes;
+        self.book_short(bytes, 0);
+        share.book_command(bytes, now);
+        true
+    }
+
+    /// Takes the session whose turn it is out of the queue, if it could be served now.
+    pub fn next_to_serve(&mut self) -> Option<SessionKey> {
+        if self.has_work() { self.queue.pop_front() } else { None }
+    }
+
+    /// It is the turn of the session `key`, until [`Room::end_turn`].
+    pub fn begin_turn(&mut self, key: SessionKey, share: &mut Share) {
+        share.queued = false;
+        self.served = Some(key);
+    }
+
+    /// See [`Room::begin_turn`].
+    pub fn end_turn(&mut self) {
+        self.served = None;
+    }
+
+    /// Records a session's unsolicited data, kept Data-In, and waiting commands.
+    pub fn record(&mut self, share: &mut Share, early: u64, retained: u64, waiting: u64) {
+        let (had, has) = ((share.early, share.retained, share.waiting), (early, retained, waiting));
+        if has != had {
+            self.book(had, has);
+            (share.early, share.retained, share.waiting) = has;
+        }
+    }
+
+    /// Like [`Room::record`], for kept Data-In alone.
+    pub fn record_retained(&mut self, share: &mut Share, retained: u64) {
+        self.record(share, share.early, retained, share.waiting);
+    }
+
+    /// Whether the command window of a session must be reduced from now on; `None`: as before. When the room for unsolicited data
+    /// becomes scarce, smaller windows make initiators send less.
+    pub fn pressure_changed(&self, share: &mut Share) -> Option<bool> {
+        let pressed = self.early_bytes > self.share_bytes / 2;
+        (std::mem::replace(&mut share.pressed, pressed) != pressed).then_some(pressed)
+    }
+
+    /// Records that a session holds less than before, if it does. Returns the room that it no longer needs, bytes.
+    pub fn release(&mut self, share: &mut Share, now: Time) -> Option<u64> {
+        let held = share.commands + share.outgoing;
+        if held >= share.booked {
+            return None;
+        }
+        share.moved = now;
+        let done = std::mem::replace(&mut share.booked, held) - held;
+        let own = share.reserved.min(done);
+        share.reserved -= own;
+        self.book_short(0, own);
+        Some(done - own)
+    }
+
+    /// A session has ended: it holds nothing and waits for nothing. Returns its room, bytes.
+    pub fn forget(&mut self, key: SessionKey, share: &Share) -> u64 {
+        self.book((share.early, share.retained, share.waiting), (0, 0, 0));
+        if share.queued {
+            self.queue.retain(|waiting| *waiting != key);
+        }
+        self.book_short(0, share.reserved);
+        share.booked - share.reserved
+    }
+
+    /// A connection leaves its session with `backlog` bytes of unsent data. Returns the room that the connection now holds for them,
+    /// bytes.
+    pub fn hand_over(&mut self, share: &mut Share, backlog: u64) -> u64 {
+        let outgoing = share.outgoing.min(backlog);
+        let own = share.reserved.min(outgoing);
+        share.outgoing -= outgoing;
+        share.booked -= outgoing;
+        share.reserved -= own;
+        self.book_short(0, own);
+        outgoing - own
+    }
+
+    /// Returns room to those that wait for it.
+    pub fn give(&mut self, bytes: u64) -> Grants {
+        self.lease.give(bytes)
+    }
+
+    /// Returns the room that nobody here uses to those that wait for it.
+    pub fn give_unused(&mut self) -> Grants {
+        self.lease.give_unused()
+    }
+
+    /// Like [`Room::give_unused`], if anybody waits for it and nobody here does.
+    pub fn give_unused_if_wanted(&mut self) -> Grants {
+        if self.lease.waits() { Grants::default() } else { self.lease.give_unused_if_wanted() }
+    }
+
+    /// Room for which this shard waited was granted.
+    pub fn granted(&mut self, bytes: u64) {
+        self.lease.granted(bytes);
+    }
+
+    /// Whether a session of this shard waits.
+    pub fn has_waiting(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    /// Whether anybody waits for room, on whichever shard.
+    pub fn is_wanted(&self) -> bool {
+        self.lease.is_wanted()
+    }
+
+    /// Divides the room for kept Data-In among the sessions again when there are more sessions than parts, or far fewer; true when
+    /// the parts have changed. Their number is doubled or halved, so few logins change the limits of the other sessions.
+    pub fn divide_retained(&mut self, sessions: u64) -> bool {
+        self.retained_parts = match self.retained_parts {
+            parts if sessions > parts => sessions.next_power_of_two(),
+            parts if sessions < parts / 4 => parts / 2,
+            _ => return false,
+        };
+        true
+    }
+
     /// Records a change of a session's unsolicited data, kept Data-In, and waiting commands.
     fn book(&mut self, had: (u64, u64, u64), has: (u64, u64, u64)) {
         self.early_bytes = self.early_bytes + has.0 - had.0;
@@ -167,7 +317,7 @@ impl Room {
 
     /// How many commands a session may have outstanding once half of the room for unsolicited data is in use: as many first bursts
     /// as fit into the session's part of the other half.
-    fn window(&self, sessions: usize, first_burst_length: u32) -> u32 {
+    pub fn window(&self, sessions: usize, first_burst_length: u32) -> u32 {
         let part = self.share_bytes / 2 / sessions.max(1) as u64;
         u32::try_from(part / u64::from(first_burst_length.max(1))).unwrap_or(u32::MAX)
     }
@@ -175,245 +325,6 @@ impl Room {
     /// Maximum memory for a session while it has commands waiting, bytes.
     fn session_bytes_max(&self) -> u64 {
         self.lease.max() / 4
-    }
-}
-
-/// The outcome of a command that needs more memory than any command may have: as if it exceeded MAXIMUM TRANSFER LENGTH. That limit
-/// is chosen such that this happens only after the memory for data was reduced.
-//= sbc3 6.5.3 VPD-B0
-pub(super) fn too_long() -> Outcome {
-    Outcome::check(SenseData::new(SenseKey::IllegalRequest, Asc::INVALID_FIELD_IN_CDB))
-}
-
-/// Whether a session's memory has made no progress for `long`.
-fn stands_still(entry: &SessionEntry, now: Time, long: Duration) -> bool {
-    entry.share.booked > 0 && now.saturating_sub(entry.share.moved) >= long
-}
-
-/// Whether the initiator does not accept the data sent to it, and nothing else keeps the session from returning its memory.
-fn is_stalled(entry: &SessionEntry, now: Time) -> bool {
-    stands_still(entry, now, STALL) && entry.share.outgoing > 0
-}
-
-impl<P: Platform> Shard<P> {
-    /// Takes room for a command that is about to start. If there is none, the session waits for it.
-    pub(super) fn reserve(&mut self, entry: &mut SessionEntry, bytes: u64) -> bool {
-        let room = &mut self.room;
-        let held = entry.share.booked - entry.share.reserved;
-        let in_turn = room.served == Some(entry.key) || room.queue.is_empty();
-        let modest = held == 0 || held + bytes <= room.session_bytes_max();
-        if bytes == 0 || (in_turn && modest && room.lease.take(bytes)) {
-            self.book_command(entry, bytes);
-            return true;
-        }
-        if self.reserve_own(entry, bytes) {
-            return true;
-        }
-        entry.share.is_short = true;
-        // Otherwise the completion of its own commands brings it back here.
-        if modest && !std::mem::replace(&mut entry.share.queued, true) {
-            match in_turn {
-                true => self.room.queue.push_front(entry.key),
-                false => self.room.queue.push_back(entry.key),
-            }
-            if in_turn {
-                let messages = self.room.lease.wait_for(bytes);
-                self.spread(messages);
-            }
-        }
-        false
-    }
-
-    /// Takes room for a short command from the session's own reserve.
-    pub(super) fn reserve_own(&mut self, entry: &mut SessionEntry, bytes: u64) -> bool {
-        if entry.share.reserved + bytes > self.room.reserve_bytes {
-            return false;
-        }
-        entry.share.reserved += bytes;
-        self.room.book_short(bytes, 0);
-        self.book_command(entry, bytes);
-        true
-    }
-
-    fn book_command(&self, entry: &mut SessionEntry, bytes: u64) {
-        if entry.share.booked == 0 {
-            entry.share.moved = self.now;
-        }
-        entry.share.commands += bytes;
-        entry.share.booked += bytes;
-    }
-
-    /// Serves waiting sessions, one command each in turn, as long as there is room.
-    pub(super) fn serve_waiting(&mut self) {
-        while self.room.has_work()
-            && let Some(key) = self.room.queue.pop_front()
-        {
-            // Its remaining commands find other sessions waiting, and the session goes to the end of the queue.
-            self.with_session(key, |shard, entry| {
-                entry.share.queued = false;
-                shard.room.served = Some(key);
-                shard.begin_waiting_for_room(entry);
-                shard.room.served = None;
-            });
-        }
-        if !self.room.lease.waits() {
-            let grants = self.room.lease.give_unused_if_wanted();
-            self.grant(grants);
-        }
-    }
-
-    /// Updates the records to what a session holds now.
-    pub(super) fn settle(&mut self, entry: &mut SessionEntry) {
-        let share = &mut entry.share;
-        // PDUs that wait for a fence are not queued on a connection yet.
-        if share.outgoing > 0 && !entry.session.is_holding_back() {
-            let backlog = entry.connections.iter().map(|(_, token)| self.connections.backlog_bytes(*token));
-            share.outgoing = share.outgoing.min(backlog.sum());
-        }
-        let room = &mut self.room;
-        let (early, retained) = (entry.session.early_bytes(), entry.session.retained_bytes());
-        let waiting = entry.tasks.count_for_room() as u64;
-        if (early, retained, waiting) != (share.early, share.retained, share.waiting) {
-            room.book((share.early, share.retained, share.waiting), (early, retained, waiting));
-            (share.early, share.retained, share.waiting) = (early, retained, waiting);
-        }
-        // When this room becomes scarce, smaller command windows make initiators send less.
-        let pressed = room.early_bytes > room.share_bytes / 2;
-        if pressed != share.pressed {
-            share.pressed = pressed;
-            let first_burst = entry.session.params().effective_first_burst();
-            let limited = room.window(self.sessions.len(), first_burst);
-            entry.session.limit_window(if pressed { limited } else { u32::MAX });
-        }
-        let held = share.commands + share.outgoing;
-        if held < share.booked {
-            share.moved = self.now;
-            let done = std::mem::replace(&mut share.booked, held) - held;
-            let own = share.reserved.min(done);
-            share.reserved -= own;
-            room.book_short(0, own);
-            self.give_room(done - own);
-        }
-    }
-
-    /// Ends the sessions that make no progress while others wait for their memory: a peer that never reads, or never sends
-    /// requested data, must not block everyone else. Returns when to check again.
-    pub(super) fn end_stalled(&mut self) -> Option<Time> {
-        if !self.room.lease.is_wanted() {
-            return None;
-        }
-        let now = self.now;
-        let holding = &self.sessions.holding;
-        self.sessions.look_at(holding.len());
-        let stand_still =
-            |key: &SessionKey| self.sessions.get(*key).is_some_and(|h| stands_still(h, now, PROMISE));
-        let still: Vec<SessionKey> = holding.iter().copied().filter(stand_still).collect();
-        for key in still {
-            self.with_session(key, |shard, entry| {
-                // A slow peer sends and accepts small parts of data that is counted as a whole.
-                let (mut sent, mut taken) = (Time::ZERO, Time::ZERO);
-                for (_, token) in &entry.connections {
-                    sent = sent.max(shard.last_received(*token));
-                    taken = taken.max(shard.last_taken(*token));
-                }
-                if now.saturating_sub(sent) >= PROMISE {
-                    entry.session.give_way();
-                }
-                if is_stalled(entry, now) && now.saturating_sub(taken) >= STALL {
-                    tracing::warn!(
-                        initiator = %entry.session.names().initiator,
-                        bytes = entry.share.booked,
-                        "the session is ended: others wait for its memory (limits.buffer_bytes_max), and for {} s it has taken \
-                         nothing of what it is sent",
-                        STALL.as_secs()
-                    );
-                    entry.session.terminate(now, CloseReason::Silent);
-                }
-            });
-        }
-        Some(now + STALL_SCAN)
-    }
-
-    /// A session has ended: it holds nothing and waits for nothing.
-    pub(super) fn settle_ended(&mut self, key: SessionKey, share: &Share) {
-        let room = &mut self.room;
-        room.book((share.early, share.retained, share.waiting), (0, 0, 0));
-        if share.queued {
-            room.queue.retain(|waiting| *waiting != key);
-        }
-        room.book_short(0, share.reserved);
-        self.give_room(share.booked - share.reserved);
-    }
-
-    /// A connection leaves its session with unsent data: from here on the connection holds the room for it.
-    pub(super) fn hand_over_room(&mut self, entry: &mut SessionEntry, token: Token) {
-        let Some(connection) = self.connections.get_mut(token) else { return };
-        let outgoing = entry.share.outgoing.min(connection.link.tx_backlog_bytes() as u64);
-        let own = entry.share.reserved.min(outgoing);
-        connection.outgoing_bytes += outgoing - own;
-        entry.share.outgoing -= outgoing;
-        entry.share.booked -= outgoing;
-        entry.share.reserved -= own;
-        self.room.book_short(0, own);
-    }
-
-    /// Returns room to those that wait for it.
-    pub(super) fn give_room(&mut self, bytes: u64) {
-        let grants = self.room.lease.give(bytes);
-        self.grant(grants);
-    }
-
-    /// Another shard waits for room.
-    pub(super) fn give_unused_room(&mut self) {
-        let grants = self.room.lease.give_unused();
-        self.grant(grants);
-    }
-
-    /// Room for which this shard waited was granted.
-    pub(super) fn take_granted_room(&mut self, bytes: u64) {
-        self.room.lease.granted(bytes);
-        if self.room.queue.is_empty() {
-            // No session is waiting any more.
-            self.give_unused_room();
-        }
-    }
-
-    fn spread(&mut self, messages: ShardMessages) {
-        let ShardMessages { grants, call_back } = messages;
-        if call_back {
-            let others = self.shared.shards().iter().enumerate().filter(|(n, _)| *n != self.number);
-            others.for_each(|(_, shard)| shard.send(Message::GiveRoom));
-        }
-        self.grant(grants);
-    }
-
-    fn grant(&mut self, grants: Grants) {
-        for (shard, bytes) in grants {
-            if shard == self.number {
-                self.room.lease.granted(bytes);
-            } else {
-                self.shared.shards()[shard].send(Message::Room(bytes));
-            }
-        }
-    }
-
-    /// Divides the room for kept Data-In among the sessions again when there are more sessions than parts, or far fewer. The number
-    /// of parts is doubled or halved, so few logins change the limits of the other sessions.
-    pub(super) fn share_retained(&mut self) {
-        let (sessions, parts) = (self.sessions.len() as u64, self.room.retained_parts);
-        self.room.retained_parts = match parts {
-            _ if sessions > parts => sessions.next_power_of_two(),
-            _ if sessions < parts / 4 => parts / 2,
-            _ => return,
-        };
-        let each = self.room.retained_bytes_of_each();
-        let room = &mut self.room;
-        self.sessions.each_mut(|entry| {
-            entry.session.set_retained_bytes_max(each);
-            let Share { early, retained, waiting, .. } = entry.share;
-            entry.share.retained = entry.session.retained_bytes();
-            room.book((early, retained, waiting), (early, entry.share.retained, waiting));
-        });
     }
 }
 

@@ -16,17 +16,14 @@
 //! status, and a command that has its status is complete.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
-use iscsi_core::Time;
 use iscsi_core::target::actions::Command;
 use iscsi_core::target::task::TaskId;
 use iscsi_core::wire::TaskAttribute;
 use rustc_hash::FxHashMap;
 
-use super::commands::Running;
-use crate::observe::Op;
+use super::running::{AtWorker, Running};
 
 /// The state of a command.
 enum Task {
@@ -54,24 +51,6 @@ impl Task {
     fn has_started(&self) -> bool {
         !matches!(self, Self::WaitsForTurn(_))
     }
-}
-
-/// What a session keeps of a command at a worker thread.
-pub(super) struct AtWorker {
-    /// When this is true, operations that have not started there do not start.
-    pub cancelled: Arc<AtomicBool>,
-    /// Data that it may return, bytes.
-    pub reading_bytes: u64,
-    /// Memory for data that it holds, bytes.
-    pub reserved_bytes: u64,
-    /// Its logical unit.
-    pub lun: u16,
-    /// The kind of operation.
-    pub kind: Op,
-    /// When it arrived.
-    pub started: Time,
-    /// It continues when its task is aborted.
-    pub outlives_task: bool,
 }
 
 /// What is left of a command that was abandoned.

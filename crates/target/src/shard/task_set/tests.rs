@@ -1,7 +1,11 @@
+use std::sync::Arc;
+
+use iscsi_core::Time;
 use iscsi_core::wire::Lun;
 use smallvec::SmallVec;
 
 use super::*;
+use crate::observe::Op;
 
 fn id(index: u32) -> TaskId {
     TaskId::new(index, 0)
