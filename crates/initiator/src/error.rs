@@ -9,9 +9,9 @@ use iscsi_core::initiator::session::CloseReason;
 use iscsi_core::pdu_reader::FramingError;
 use iscsi_core::wire::{LoginStatus, Lun, RejectReason};
 
-use crate::protection::PiFailure;
+use crate::protection::error::PiFailure;
 use crate::sense::Sense;
-use crate::unit::LostWrites;
+use crate::unit::lost::LostWrites;
 
 // SCSI status codes (SAM-5 5.3.1).
 pub(crate) const GOOD: u8 = 0x00;

@@ -2,29 +2,24 @@
 
 use std::any::Any;
 use std::fmt;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use engine::{LinkStats, Platform, Sender, SlabRing, System};
-use iscsi_core::chap::ChapAlgorithm;
+use engine::{Platform, Sender, SlabRing, System};
 use iscsi_core::initiator::command::Command;
-use iscsi_core::initiator::login::{KeyLine, LoggedIn};
-use iscsi_core::initiator::session::{CloseReason, Event, ManagementAnswer, RecoveryCounters, TargetRecord};
-use iscsi_core::params::Params;
-use iscsi_core::wire::{Cid, Isid, Lun, TmfFunction, Tsih};
+use iscsi_core::initiator::session::{CloseReason, ManagementAnswer, TargetRecord};
+use iscsi_core::wire::{Lun, TmfFunction};
 
 use crate::error::{ConnectError, IoError};
 use crate::event_loop::{Ended, EventLoop, Handle, Request};
+use crate::info::{Pong, SessionInfo};
 use crate::isid::Port;
 use crate::options::Options;
-use crate::protection::{PiCounters, PiErrors};
+use crate::protection::PiErrors;
 use crate::reply::{Awaited, reply};
 use crate::support::random_isid;
-use crate::ticket::Ticket;
-use crate::tuning::TuningInfo;
 use crate::unit::LostBlocks;
 use crate::workload::Workload;
 
@@ -37,128 +32,6 @@ pub fn write_slabs() -> SlabRing {
     const SLAB_BYTES: usize = 64 * 1024;
     const SLABS: usize = 4096;
     SlabRing::new(SLAB_BYTES, SLABS)
-}
-
-/// The answer to a ping.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Pong {
-    /// The data came back as it was sent, and its digest matched.
-    pub intact: bool,
-    /// Time between request and answer.
-    pub round_trip: Duration,
-}
-
-/// Information about a session.
-#[derive(Clone, Debug, Default)]
-#[non_exhaustive]
-pub struct SessionInfo {
-    /// Address of the portal.
-    pub address: Option<SocketAddr>,
-    /// Time that the TCP connection took to be established: about one round trip.
-    pub connect_time: Duration,
-    /// Parameters in effect.
-    pub params: Params,
-    /// TSIH.
-    pub tsih: Tsih,
-    /// ISID.
-    pub isid: Isid,
-    /// TargetPortalGroupTag, if the target sent it.
-    pub portal_group_tag: Option<u16>,
-    /// TargetAlias, if the target sent it.
-    pub target_alias: Option<String>,
-    /// CHAP algorithm used, if any.
-    pub chap: Option<ChapAlgorithm>,
-    /// All keys of the last login in order.
-    pub keys: Vec<KeyLine>,
-    /// Logins so far: more than one if the session was lost and recovered.
-    pub logins: u64,
-    /// How often the session was lost.
-    pub losses: u64,
-    /// Why it was lost last.
-    pub last_loss: Option<CloseReason>,
-    /// Why the session has ended, once it has.
-    pub ended: Option<CloseReason>,
-    /// Commands whose data did not match their digest.
-    pub data_digest_errors: u64,
-    /// Asynchronous messages from the target.
-    pub events: u64,
-    /// Traffic of all connections of the session.
-    pub link: LinkStats,
-    /// The established connections, by CID.
-    pub connections: Vec<ConnectionInfo>,
-    /// Connections after the first that joined, including reconnections.
-    pub joins: u64,
-    /// Connections that the target refused to add.
-    pub refused_connections: u64,
-    /// Recoveries of the sessions so far.
-    pub recovery: RecoveryCounters,
-    /// See [`SessionInfo::tuning`].
-    tuning: Option<TuningInfo>,
-    /// Blocks of the session's disks whose protection information failed a check, here or at the target.
-    pub protection: PiCounters,
-}
-
-/// One connection of a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ConnectionInfo {
-    /// CID.
-    pub cid: Cid,
-    /// Address of the portal.
-    pub address: SocketAddr,
-    /// Its traffic.
-    pub link: LinkStats,
-}
-
-impl SessionInfo {
-    pub(crate) fn new(isid: Isid) -> Self {
-        Self { isid, ..Self::default() }
-    }
-
-    /// What a session that chooses the number of its connections itself has done; `None` if it does not.
-    pub fn tuning(&self) -> Option<TuningInfo> {
-        self.tuning
-    }
-
-    pub(crate) fn set_tuning(&mut self, tuning: Option<TuningInfo>) {
-        self.tuning = tuning;
-    }
-
-    pub(crate) fn update(&mut self, login: &LoggedIn, address: SocketAddr, connect_time: Duration) {
-        self.address = Some(address);
-        self.connect_time = connect_time;
-        self.params = login.params.clone();
-        self.tsih = login.tsih;
-        self.portal_group_tag = login.portal_group_tag;
-        self.target_alias = login.target_alias.clone();
-        self.chap = login.chap;
-        self.keys = login.keys.clone();
-        self.logins += 1;
-    }
-
-    pub(crate) fn note(&mut self, event: &Event) {
-        tracing::info!(?event, "the target tells something");
-        self.events += 1;
-    }
-
-    pub(crate) fn lost(&mut self, link: LinkStats, recovery: RecoveryCounters, reason: &CloseReason) {
-        (self.link, self.recovery) = (link, add(self.recovery, recovery));
-        self.connections.clear();
-        self.losses += 1;
-        self.last_loss = Some(reason.clone());
-    }
-}
-
-/// The sum of the recoveries of two sessions.
-pub(crate) fn add(a: RecoveryCounters, b: RecoveryCounters) -> RecoveryCounters {
-    RecoveryCounters {
-        connections_lost: a.connections_lost + b.connections_lost,
-        snacks_sent: a.snacks_sent + b.snacks_sent,
-        tasks_reassigned: a.tasks_reassigned + b.tasks_reassigned,
-        commands_begun_anew: a.commands_begun_anew + b.commands_begun_anew,
-        commands_retried: a.commands_retried + b.commands_retried,
-    }
 }
 
 /// One session with a target. Clones share it; dropping the last one logs out.
@@ -263,7 +136,7 @@ impl Session {
         let (answer, awaited) = reply();
         self.shared.requests.send(Request::Info(answer));
         let protection = self.protection_errors().counters();
-        awaited.wait().map(|info| SessionInfo { protection, ..info })
+        awaited.wait().map(|info| info.with_protection(protection))
     }
 
     /// Completes after `time`, or when the event loop has ended.
@@ -358,17 +231,9 @@ impl Session {
         awaited.wait().flatten()
     }
 
-    /// Requests ABORT TASK or QUERY TASK for one command, on the connection that carries it; `None` if there was no answer. An
-    /// aborted command ends with [`IoError::Aborted`] and is not repeated. For a command that has already ended no request is
-    /// sent. The result is what the target would answer: [`TmfResponse::TaskDoesNotExist`] to an abort and
-    /// [`TmfResponse::FunctionComplete`] to a query.
-    ///
-    /// [`TmfResponse::TaskDoesNotExist`]: iscsi_core::wire::TmfResponse::TaskDoesNotExist
-    /// [`TmfResponse::FunctionComplete`]: iscsi_core::wire::TmfResponse::FunctionComplete
-    //= rfc7143 11.5.1 TMF-01 TMF-04
-    pub fn manage_task(&self, function: TmfFunction, ticket: &mut Ticket) -> Option<ManagementAnswer> {
+    /// Requests a task management function for one command; `None` if there was no answer.
+    pub(crate) fn manage_command(&self, function: TmfFunction, handle: Handle) -> Option<ManagementAnswer> {
         let (answer, awaited) = reply();
-        let handle = ticket.begin_managing(function == TmfFunction::AbortTask);
         self.shared.requests.send(Request::ManageTask(function, handle, answer));
         awaited.wait().flatten()
     }

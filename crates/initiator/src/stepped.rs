@@ -7,9 +7,10 @@ use iscsi_core::wire::Isid;
 
 use crate::error::ConnectError;
 use crate::event_loop::{EventLoop, Request};
+use crate::info::SessionInfo;
 use crate::options::Options;
 use crate::reply::{Awaited, reply};
-use crate::session::{SessionInfo, write_slabs};
+use crate::session::write_slabs;
 use crate::support::random_isid;
 use crate::workload::Workload;
 

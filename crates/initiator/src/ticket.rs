@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use iscsi_core::initiator::command::{Command, Completion, Ending};
+use iscsi_core::initiator::session::ManagementAnswer;
+use iscsi_core::wire::TmfFunction;
 use smallvec::SmallVec;
 
 use crate::cdb;
@@ -69,7 +71,23 @@ pub struct Ticket {
     session: Session,
     handle: Handle,
     awaited: Awaited<Result<Ended, IoError>>,
+    /// It was asked to be aborted, and will not be repeated.
     aborted: bool,
+}
+
+impl Session {
+    /// Requests ABORT TASK or QUERY TASK for one command, on the connection that carries it; `None` if there was no answer. An
+    /// aborted command ends with [`IoError::Aborted`] and is not repeated. For a command that has already ended no request is
+    /// sent. The result is what the target would answer: [`TmfResponse::TaskDoesNotExist`] to an abort and
+    /// [`TmfResponse::FunctionComplete`] to a query.
+    ///
+    /// [`TmfResponse::TaskDoesNotExist`]: iscsi_core::wire::TmfResponse::TaskDoesNotExist
+    /// [`TmfResponse::FunctionComplete`]: iscsi_core::wire::TmfResponse::FunctionComplete
+    //= rfc7143 11.5.1 TMF-01 TMF-04
+    pub fn manage_task(&self, function: TmfFunction, ticket: &mut Ticket) -> Option<ManagementAnswer> {
+        ticket.aborted |= function == TmfFunction::AbortTask;
+        self.manage_command(function, ticket.handle)
+    }
 }
 
 impl Ticket {
@@ -77,12 +95,6 @@ impl Ticket {
     pub(crate) fn new(session: &Session, command: Command) -> Self {
         let (handle, awaited) = session.submit(command);
         Self { session: session.clone(), handle, awaited, aborted: false }
-    }
-
-    /// Its handle for a management function; if the function `aborts` it, it will not be repeated.
-    pub(crate) fn begin_managing(&mut self, aborts: bool) -> Handle {
-        self.aborted |= aborts;
-        self.handle
     }
 
     /// Waits for the command to end. It is repeated after a transient failure.

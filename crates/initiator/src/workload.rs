@@ -10,10 +10,8 @@ use iscsi_core::initiator::session::{InitiatorSession, ManagementAnswer};
 use iscsi_core::wire::{Lun, TmfFunction};
 
 use crate::cdb::is_idempotent;
+use crate::owner::WORKLOAD_BIT;
 use crate::unit::{LostBlocks, Units};
-
-/// Set in the `user` name of every command of a workload.
-pub(crate) const WORKLOAD_BIT: u64 = 1 << 63;
 
 /// A source of commands that lives in the event loop. See [`crate::Session::run`].
 pub trait Workload: Any + Send {

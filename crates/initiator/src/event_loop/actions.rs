@@ -6,14 +6,16 @@ use iscsi_core::initiator::command::{Completion, Ending};
 use iscsi_core::initiator::session::{Action, CloseReason, ManagementAnswer};
 use iscsi_core::wire::{Cid, Lun, TmfResponse};
 
-use super::connections::Up;
 use super::pending::Pending;
+use super::up::Up;
 use super::{Ended, EventLoop, MAX_ATTENTIONS_PER_LOSS, State};
 use crate::error::IoError;
+use crate::info::Pong;
+use crate::owner::WORKLOAD_BIT;
+use crate::owner::is_probe;
 use crate::sense::Sense;
-use crate::session::Pong;
-use crate::unit::{Answered, Units, Unsent, is_probe};
-use crate::workload::{Submitter, WORKLOAD_BIT};
+use crate::unit::{Answered, Units, Unsent};
+use crate::workload::Submitter;
 
 impl<P: Platform> EventLoop<P> {
     /// Executes the actions that the session requests.

@@ -16,7 +16,8 @@ use iscsi_core::pdu_reader::PduReader;
 use iscsi_core::pdu_writer::PduWriter;
 use iscsi_core::wire::{Cid, CmdSn, Isid, LoginStage, LoginStatus};
 
-use super::resolving::{Question, gather};
+use super::messages::{self, Question};
+use super::resolving::gather;
 use crate::error::ConnectError;
 use crate::options::{Options, Portal};
 use crate::support::ProcessSupport;
@@ -322,7 +323,7 @@ impl Attempt {
         mut self: Box<Self>,
         driver: &mut impl Driver,
         now: Time,
-        addresses: super::Addresses,
+        addresses: messages::Addresses,
     ) -> Outcome {
         let (left, failure) = gather(addresses);
         self.addresses.left = left;

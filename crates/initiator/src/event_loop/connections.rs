@@ -8,229 +8,23 @@
 //! A connection is identified by its CID, which it keeps when it is reconnected.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
-use engine::{Driver, Link, LinkStats, Platform, Token};
+use engine::{Driver, Platform, Token};
 use iscsi_core::Time;
 use iscsi_core::initiator::address::TargetAddress;
-use iscsi_core::initiator::session::{CloseReason, InitiatorSession, JoinError, TargetRecord};
-use iscsi_core::pdu_writer::TxPdu;
-use iscsi_core::wire::{Bhs, Cid, Opcode};
+use iscsi_core::initiator::session::{CloseReason, JoinError, TargetRecord};
+use iscsi_core::wire::{Cid, Opcode};
 
 use super::connecting::{Attempt, Established, Outcome, Place};
-use super::offload::Offload;
-use super::resolving::{Addresses, Question};
-use super::{EventLoop, MAX_BACKOFF, MIN_BACKOFF, State, TX_SLACK_BYTES};
+use super::messages::{Addresses, Question};
+use super::up::{Connection, Wanted};
+use super::{EventLoop, State};
 use crate::error::ConnectError;
 use crate::options::{EngineKind, Portal};
-use crate::session::ConnectionInfo;
 
 /// Operation codes of the PDUs that end commands.
 const DATA_IN: u8 = Opcode::DataIn.code();
 const SCSI_RESPONSE: u8 = Opcode::ScsiResponse.code();
-
-/// One connection in full feature phase.
-pub(super) struct Connection {
-    pub cid: Cid,
-    pub link: Link,
-    pub address: SocketAddr,
-    /// The engine that carries out its commands, if any does.
-    pub offload: Option<Box<Offload>>,
-}
-
-/// A connection that belongs to the session but is not established.
-pub(super) struct Absent {
-    cid: Cid,
-    /// Attempts so far.
-    tries: u32,
-    backoff: Duration,
-    step: Step,
-}
-
-enum Step {
-    /// Until the time of the next attempt.
-    Waiting(Time),
-    Connecting(Box<Attempt>),
-}
-
-/// A session and its connections.
-pub(super) struct Up {
-    pub session: InitiatorSession,
-    pub connections: Vec<Connection>,
-    pub absent: Vec<Absent>,
-    /// Traffic of connections that no longer exist.
-    pub past: LinkStats,
-    /// When to flush again, because a connection holds back the end of what is queued.
-    pub flushes_at: Option<Time>,
-}
-
-impl Up {
-    pub(super) fn new(session: InitiatorSession, leading: Connection) -> Self {
-        let (connections, past) = (vec![leading], LinkStats::default());
-        Self { session, connections, absent: Vec::new(), past, flushes_at: None }
-    }
-
-    pub(super) fn link(&mut self, cid: Cid) -> Option<&mut Link> {
-        let mut all = self.connections.iter_mut();
-        all.find(|connection| connection.cid == cid).map(|found| &mut found.link)
-    }
-
-    /// The link of the connection `cid`, unless an engine frames what arrives on it.
-    fn framed_link(&mut self, cid: Cid) -> Option<&mut Link> {
-        let mut all = self.connections.iter_mut();
-        let found = all.find(|connection| connection.cid == cid && connection.offload.is_none())?;
-        Some(&mut found.link)
-    }
-
-    /// Sends a PDU of the session, or has the engine send it.
-    pub(super) fn send(&mut self, cid: Cid, pdu: TxPdu) {
-        let Some(connection) = self.connections.iter_mut().find(|connection| connection.cid == cid) else {
-            return;
-        };
-        match &mut connection.offload {
-            Some(offload) => offload.agent.send(pdu, &self.session),
-            None => connection.link.push(pdu),
-        }
-    }
-
-    /// The address of the portal that the connection `cid` uses.
-    pub(super) fn address(&self, cid: Cid) -> Option<SocketAddr> {
-        self.connections.iter().find(|connection| connection.cid == cid).map(|found| found.address)
-    }
-
-    fn by_token(&mut self, token: Token) -> Option<&mut Connection> {
-        self.connections.iter_mut().find(|connection| connection.link.token() == token)
-    }
-
-    /// Most bytes that may wait to be sent on a connection before receiving from it stops: our own outstanding write data, plus
-    /// some for answers.
-    fn tx_high_water(&self) -> usize {
-        let own = usize::try_from(self.session.outstanding_write_bytes()).unwrap_or(usize::MAX);
-        own.saturating_add(TX_SLACK_BYTES)
-    }
-
-    /// Sends what is queued and starts to receive, on every connection.
-    pub(super) fn flush(&mut self, driver: &mut impl Driver, now: Time) {
-        let (high_water, outstanding) = (self.tx_high_water(), self.session.outstanding());
-        self.flushes_at = None;
-        for connection in &mut self.connections {
-            // While the engine takes nothing, nothing is received either.
-            let full = connection.offload.as_ref().is_some_and(|offload| offload.agent.is_full());
-            let link = &mut connection.link;
-            link.set_tx_high_water(if full { 0 } else { high_water });
-            // Commands may wait while the target has more of them, and two to begin with. Only the link knows of PDUs in part, and not if
-            // an engine frames them.
-            let waiting = link.tx_backlog_bytes() / Bhs::SIZE;
-            let may_wait = connection.offload.is_none() && outstanding >= 2 * waiting + 2;
-            let again = match may_wait {
-                true => link.flush_behind_answers(driver, now),
-                false => link.flush_packed(driver, now),
-            };
-            self.flushes_at = self.flushes_at.into_iter().chain(again).min();
-        }
-    }
-
-    /// When the next absent connection needs attention.
-    pub(super) fn next_deadline(&self) -> Option<Time> {
-        let absent = self.absent.iter().map(|absent| match &absent.step {
-            Step::Waiting(at) => *at,
-            Step::Connecting(attempt) => attempt.deadline(),
-        });
-        let engines = self.connections.iter().filter_map(|connection| connection.offload.as_ref());
-        let engines = engines.filter_map(|offload| offload.agent.deadline());
-        absent.chain(self.session.poll_timeout()).chain(engines).min()
-    }
-
-    /// Removes a connection and closes it.
-    pub(super) fn close(&mut self, cid: Cid, driver: &mut impl Driver) {
-        if let Some(at) = self.connections.iter().position(|connection| connection.cid == cid) {
-            let connection = self.connections.swap_remove(at);
-            driver.close(connection.link.token());
-            self.past = sum(self.past, connection.link.stats());
-        }
-    }
-
-    /// Closes everything; returns the traffic of all connections.
-    pub(super) fn close_all(&mut self, driver: &mut impl Driver) -> LinkStats {
-        while let Some(cid) = self.connections.last().map(|connection| connection.cid) {
-            self.close(cid, driver);
-        }
-        self.stop_joining(driver);
-        self.past
-    }
-
-    /// Abandons every attempt to establish a connection.
-    pub(super) fn stop_joining(&mut self, driver: &mut impl Driver) {
-        for absent in self.absent.drain(..) {
-            if let Step::Connecting(attempt) = absent.step {
-                attempt.close(driver);
-            }
-        }
-    }
-
-    /// Abandons the attempts to establish connections with this CID and higher ones.
-    pub(super) fn stop_joining_from(&mut self, first: Cid, driver: &mut impl Driver) {
-        for absent in self.absent.extract_if(.., |absent| absent.cid.0 >= first.0) {
-            if let Step::Connecting(attempt) = absent.step {
-                attempt.close(driver);
-            }
-        }
-    }
-
-    /// Schedules an attempt for the connection `cid` at the time `at`.
-    pub(super) fn want(&mut self, cid: Cid, at: Time) {
-        if self.absent.iter().all(|absent| absent.cid != cid) {
-            self.absent.push(Absent { cid, tries: 0, backoff: MIN_BACKOFF, step: Step::Waiting(at) });
-        }
-    }
-
-    /// The portals that connections use, or are about to use.
-    fn taken(&self) -> Vec<SocketAddr> {
-        let standing = self.connections.iter().map(|connection| connection.address);
-        let coming = self.absent.iter().filter_map(|absent| match &absent.step {
-            Step::Connecting(attempt) => Some(attempt.address()),
-            Step::Waiting(_) => None,
-        });
-        standing.chain(coming).collect()
-    }
-
-    /// The current connections.
-    pub(super) fn info(&self) -> Vec<ConnectionInfo> {
-        let mut all: Vec<ConnectionInfo> = self
-            .connections
-            .iter()
-            .map(|connection| ConnectionInfo {
-                cid: connection.cid,
-                address: connection.address,
-                link: connection.link.stats(),
-            })
-            .collect();
-        all.sort_by_key(|connection| connection.cid.0);
-        all
-    }
-
-    /// Traffic of all connections, including closed ones.
-    pub(super) fn stats(&self) -> LinkStats {
-        self.connections.iter().fold(self.past, |total, connection| sum(total, connection.link.stats()))
-    }
-}
-
-fn sum(a: LinkStats, b: LinkStats) -> LinkStats {
-    let (x, y) = (a.digests, b.digests);
-    LinkStats {
-        rx_bytes: a.rx_bytes + b.rx_bytes,
-        tx_bytes: a.tx_bytes + b.tx_bytes,
-        rx_pdus: a.rx_pdus + b.rx_pdus,
-        tx_pdus: a.tx_pdus + b.tx_pdus,
-        rx_moved_bytes: a.rx_moved_bytes + b.rx_moved_bytes,
-        digests: iscsi_core::pdu_reader::DigestCounts {
-            header_verified: x.header_verified + y.header_verified,
-            header_failed: x.header_failed + y.header_failed,
-            data_verified: x.data_verified + y.data_verified,
-            data_failed: x.data_failed + y.data_failed,
-        },
-    }
-}
 
 impl<P: Platform> EventLoop<P> {
     /// A receive completed on one of the connections.
@@ -383,21 +177,16 @@ impl<P: Platform> EventLoop<P> {
     /// Handles the absent connections that are due.
     pub(super) fn join_on_time(&mut self) {
         let now = self.now;
-        let due = |absent: &Absent| match &absent.step {
-            Step::Waiting(at) => *at <= now,
-            Step::Connecting(attempt) => attempt.deadline() <= now,
-        };
         while let State::Up(up) = &mut self.state
-            && let Some(at) = up.absent.iter().position(due)
+            && let Some((mut wanted, attempt)) = up.take_due(now)
         {
-            let Absent { cid, tries, backoff, step } = up.absent.swap_remove(at);
-            let mut tries = tries;
-            let outcome = match step {
-                Step::Connecting(attempt) => attempt.on_time(&mut self.driver, now),
-                Step::Waiting(_) => {
+            let outcome = match attempt {
+                Some(attempt) => attempt.on_time(&mut self.driver, now),
+                None => {
+                    let Wanted { cid, tries, .. } = wanted;
                     let candidates = self.portals.candidates(&up.taken());
                     let place = Place { cid, join: Some(up.session.joining()), tries, candidates };
-                    tries = tries.saturating_add(1);
+                    wanted.tries = tries.saturating_add(1);
                     let (slabs, driver) = (&self.slabs, &mut self.driver);
                     match Attempt::begin(&self.options, self.isid, slabs, driver, now, place) {
                         Ok(attempt) => Outcome::Pending(Box::new(attempt)),
@@ -405,7 +194,7 @@ impl<P: Platform> EventLoop<P> {
                     }
                 }
             };
-            self.on_join_outcome(cid, tries, backoff, outcome);
+            self.on_join_outcome(wanted, outcome);
         }
     }
 
@@ -425,70 +214,53 @@ impl<P: Platform> EventLoop<P> {
         feed: impl FnOnce(Box<Attempt>, &P, &mut P::Driver, Time) -> Outcome,
     ) {
         let State::Up(up) = &mut self.state else { return };
-        let found = |absent: &Absent| match &absent.step {
-            Step::Connecting(attempt) => is(attempt),
-            Step::Waiting(_) => false,
-        };
-        let Some(at) = up.absent.iter().position(found) else { return };
-        let Absent { cid, tries, backoff, step } = up.absent.swap_remove(at);
-        if let Step::Connecting(attempt) = step {
-            let outcome = feed(attempt, &self.platform, &mut self.driver, self.now);
-            self.on_join_outcome(cid, tries, backoff, outcome);
-        }
+        let Some((wanted, attempt)) = up.take_attempt(is) else { return };
+        let outcome = feed(attempt, &self.platform, &mut self.driver, self.now);
+        self.on_join_outcome(wanted, outcome);
     }
 
-    fn on_join_outcome(&mut self, cid: Cid, tries: u32, backoff: Duration, outcome: Outcome) {
+    fn on_join_outcome(&mut self, wanted: Wanted, outcome: Outcome) {
         let State::Up(up) = &mut self.state else { return };
         match outcome {
             Outcome::Redirected(attempt, portals) => {
                 let outcome = self.follow(attempt, portals);
-                self.on_join_outcome(cid, tries, backoff, outcome);
+                self.on_join_outcome(wanted, outcome);
             }
-            Outcome::Pending(attempt) => {
-                up.absent.push(Absent { cid, tries, backoff, step: Step::Connecting(attempt) });
-            }
-            Outcome::Established(established) => self.joined(cid, tries, backoff, *established),
+            Outcome::Pending(attempt) => up.connecting(wanted, attempt),
+            Outcome::Established(established) => self.joined(wanted, *established),
             Outcome::Failed(error) => {
-                tracing::debug!(cid = cid.0, %error, "a connection of the session did not come");
+                tracing::debug!(cid = wanted.cid.0, %error, "a connection of the session did not come");
                 if let Some(address) = error.address() {
                     self.portals.failed(address);
                 }
                 if error.is_passing() {
-                    let step = Step::Waiting(self.now + backoff);
-                    let backoff = (backoff * 2).min(MAX_BACKOFF);
-                    return up.absent.push(Absent { cid, tries, backoff, step });
+                    return up.back_off(wanted, self.now);
                 }
                 let others = error.address().is_some_and(|address| self.portals.mark_foreign(address));
                 self.info.refused_connections += u64::from(matches!(error, ConnectError::Login { .. }));
-                self.join_elsewhere(cid, tries, backoff, others, &error);
+                self.join_elsewhere(wanted, others, &error);
             }
         }
     }
 
     /// A connection could not be established at one of the portals.
-    fn join_elsewhere(
-        &mut self,
-        cid: Cid,
-        tries: u32,
-        backoff: Duration,
-        others: bool,
-        why: &dyn std::fmt::Display,
-    ) {
+    fn join_elsewhere(&mut self, wanted: Wanted, others: bool, why: &dyn std::fmt::Display) {
         let State::Up(up) = &mut self.state else { return };
         if others {
-            tracing::info!(cid = cid.0, %why, "trying another portal");
-            up.absent.push(Absent { cid, tries, backoff, step: Step::Waiting(self.now) });
+            tracing::info!(cid = wanted.cid.0, %why, "trying another portal");
+            up.wait(wanted, self.now);
         } else if up.connections.is_empty() {
             // The target no longer knows the session: start a new one.
             self.lost(CloseReason::Lost, None);
         } else {
-            tracing::warn!(cid = cid.0, %why, "the session goes on with fewer connections");
+            tracing::warn!(cid = wanted.cid.0, %why, "the session goes on with fewer connections");
         }
     }
 
     /// A further connection is established.
     //= rfc7143 4.4.3 MCS-01
-    fn joined(&mut self, cid: Cid, tries: u32, backoff: Duration, established: Established) {
+    fn joined(&mut self, wanted: Wanted, established: Established) {
+        let cid = wanted.cid;
         let State::Up(up) = &mut self.state else { return };
         let Established { link, login, address, failed, .. } = established;
         failed.iter().for_each(|address| self.portals.failed(*address));
@@ -509,7 +281,7 @@ impl<P: Platform> EventLoop<P> {
                 if matches!(error, JoinError::OtherPortalGroup(..)) {
                     self.info.refused_connections += 1;
                     let others = self.portals.mark_foreign(address);
-                    self.join_elsewhere(cid, tries, backoff, others, &error);
+                    self.join_elsewhere(wanted, others, &error);
                 }
             }
         }

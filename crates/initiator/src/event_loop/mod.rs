@@ -12,8 +12,10 @@
 
 mod actions;
 mod arrived;
+mod carried;
 mod connecting;
 mod connections;
+mod messages;
 mod offload;
 mod pending;
 mod portals;
@@ -23,37 +25,33 @@ mod session_loss;
 #[cfg(test)]
 mod tests;
 mod tune;
+mod up;
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use bytes::Bytes;
 use engine::{Completion as Done, Driver, Link, Mailbox, Platform, Sender, SlabRing};
 use iscsi_core::Time;
 use iscsi_core::initiator::command::{Command, Completion};
 use iscsi_core::initiator::session::{CloseReason, InitiatorSession, TargetRecord};
 use iscsi_core::wire::{Cid, Isid};
-use smallvec::SmallVec;
 
 use self::connecting::{Attempt, Established, Outcome, Place};
-use self::connections::{Connection, Up};
+use self::messages::{Addresses, Question};
+pub(crate) use self::messages::{Ended, Handle, Request};
 use self::offload::Offload;
-pub(crate) use self::pending::Handle;
 use self::pending::PendingTable;
 use self::portals::KnownPortals;
-pub(crate) use self::requests::Request;
-use self::resolving::{Addresses, Question, Resolver, gather};
+use self::resolving::{Resolver, gather};
+use self::up::{Connection, MIN_BACKOFF, Up};
 use crate::error::{ConnectError, IoError};
+use crate::info::{SessionInfo, add};
 use crate::options::{Options, Portal};
 use crate::reply::Answer;
-use crate::session::{SessionInfo, add};
 use crate::tuning::Tuner;
 use crate::unit::Units;
 use crate::workload::Workload;
 
-/// First pause between two attempts to recover; it doubles up to [`MAX_BACKOFF`].
-const MIN_BACKOFF: Duration = Duration::from_millis(100);
-const MAX_BACKOFF: Duration = Duration::from_secs(5);
 /// Losses in a row without a command completed in between: we do not log in for ever to a target that drops every session.
 const MAX_LOSSES_WITHOUT_PROGRESS: u32 = 5;
 /// How many sessions may be lost while the same command is outstanding.
@@ -62,15 +60,6 @@ const MAX_LOSSES_PER_COMMAND: u8 = 5;
 const MAX_ATTENTIONS_PER_LOSS: u32 = 256;
 /// How long the target may take to close its end after a logout.
 const LEAVING_TIME: Duration = Duration::from_secs(2);
-/// What may wait to be sent, in addition to our own data, before receiving stops, bytes.
-const TX_SLACK_BYTES: usize = 4 * 1024 * 1024;
-
-/// A command that ended, with the data received for it.
-#[derive(Debug)]
-pub(crate) struct Ended {
-    pub completion: Completion,
-    pub data: SmallVec<[Bytes; 4]>,
-}
 
 enum State {
     /// Until the addresses of the portals are known, or until this time.

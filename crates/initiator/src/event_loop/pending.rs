@@ -2,15 +2,11 @@
 
 use iscsi_core::initiator::session::ManagementAnswer;
 
-use super::Ended;
 use super::arrived::Arrived;
+use super::messages::{Ended, Handle};
 use crate::error::IoError;
+use crate::info::Pong;
 use crate::reply::Answer;
-use crate::session::Pong;
-
-/// The name that other threads use for a command that they submitted; unique within a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Handle(pub u64);
 
 /// One answer that is owed.
 pub(super) enum Pending {

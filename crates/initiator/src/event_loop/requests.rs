@@ -1,7 +1,5 @@
 //! The requests of other threads to a session.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use engine::Platform;
 use iscsi_core::initiator::command::{Command, Completion, Ending};
@@ -10,130 +8,118 @@ use iscsi_core::wire::{Cid, Lun, TmfFunction, TmfResponse};
 use smallvec::SmallVec;
 
 use super::arrived::Arrived;
-use super::pending::{Handle, Pending};
-use super::resolving::{Addresses, Question};
-use super::{Ended, EventLoop, Running, State};
+use super::messages::{Ended, Handle, Request};
+use super::pending::Pending;
+use super::{EventLoop, Running, State};
 use crate::cdb::is_idempotent;
 use crate::error::IoError;
+use crate::info::Pong;
+use crate::owner::is_probe;
 use crate::reply::Answer;
-use crate::session::{Pong, SessionInfo};
-use crate::unit::{LostBlocks, is_probe};
 use crate::workload::Workload;
-
-/// A request of another thread to the loop.
-pub(crate) enum Request {
-    Command(Command, Handle, Answer<Result<Ended, IoError>>),
-    Ping(Bytes, Answer<Option<Pong>>),
-    SendTargets(String, Answer<Result<Vec<TargetRecord>, IoError>>),
-    Manage(TmfFunction, Lun, Answer<Option<ManagementAnswer>>),
-    ManageTask(TmfFunction, Handle, Answer<Option<ManagementAnswer>>),
-    Declare(u32, Answer<bool>),
-    /// Watches a unit; answers with its epoch.
-    Watch(Lun, Answer<Result<u64, IoError>>),
-    /// What a unit has lost since an epoch.
-    Losses(Lun, u64, Answer<Option<LostBlocks>>),
-    /// Why commands of a unit are refused.
-    WhyRefused(Lun, Answer<Option<IoError>>),
-    Run(Box<dyn Workload>, Answer<Box<dyn Workload>>),
-    Info(Answer<SessionInfo>),
-    /// Answers after this time: for futures, which have no clock.
-    Pause(Duration, Answer<()>),
-    Logout(Answer<()>),
-    /// The addresses of hosts whose names the loop itself asked for.
-    Resolved(Question, Addresses),
-    Quit,
-}
 
 impl<P: Platform> EventLoop<P> {
     pub(super) fn on_request(&mut self, request: Request) {
         match request {
-            Request::Command(mut command, handle, answer) => {
-                let data = Arrived::default();
-                let user = self.pending.insert(Pending::Command { answer, handle, data, losses: 0 });
-                command.user = user;
-                command.idempotent = is_idempotent(&command.cdb);
-                self.submit(command);
-            }
-            Request::Ping(data, answer) => {
-                let user = self.pending.insert(Pending::Ping(answer));
-                let sent = match &mut self.state {
-                    State::Up(up) => up.session.ping(self.now, user, data),
-                    _ => false,
-                };
-                match sent {
-                    true => self.drain_actions(),
-                    false => drop(self.pending.take(user)),
-                }
-            }
-            Request::SendTargets(which, answer) => {
-                let sent = match &mut self.state {
-                    State::Up(up) => up.session.send_targets(self.now, &which),
-                    _ => false,
-                };
-                if sent {
-                    self.targets = Some(answer);
-                    self.drain_actions();
-                } else {
-                    let why = "no text exchange is possible now: the session is not up, or another one is under way; try again";
-                    answer.give(Err(IoError::Request(why.to_owned())));
-                }
-            }
-            Request::Manage(function, lun, answer) => {
-                let user = self.pending.insert(Pending::Manage(answer));
-                match &mut self.state {
-                    State::Up(up) => {
-                        up.session.manage(self.now, function, lun, user);
-                        self.drain_actions();
-                    }
-                    _ => drop(self.pending.take(user)),
-                }
-            }
+            Request::Command(command, handle, answer) => self.command(command, handle, answer),
+            Request::Ping(data, answer) => self.ping(data, answer),
+            Request::SendTargets(which, answer) => self.send_targets(&which, answer),
+            Request::Manage(function, lun, answer) => self.manage(function, lun, answer),
             Request::ManageTask(function, handle, answer) => self.manage_task(function, handle, answer),
             Request::Declare(bytes, answer) => answer.give(self.declare(bytes)),
-            Request::Watch(lun, answer) => match (self.units.watch(lun), &self.state) {
-                (_, State::Over(why)) => answer.give(Err(IoError::SessionLost(why.clone()))),
-                (question, state) => {
-                    // If there is no session, the next one sends the probe.
-                    let question = question.filter(|_| matches!(state, State::Up(_)));
-                    self.units.when_known(lun, answer);
-                    if let Some(question) = question {
-                        self.submit(question);
-                    }
-                }
-            },
+            Request::Watch(lun, answer) => self.watch(lun, answer),
             Request::Losses(lun, since, answer) => answer.give(self.units.lost_since(lun, since)),
             Request::WhyRefused(lun, answer) => answer.give(self.units.why_refused(lun)),
-            Request::Run(mut workload, answer) => {
-                if let State::Over(why) = &self.state {
-                    workload.lost(why);
-                    answer.give(workload);
-                } else if self.running.is_none() {
-                    self.running = Some(Running { workload, answer, outstanding: 0, started: false });
-                } else {
-                    workload.lost("another workload is running in this session");
-                    answer.give(workload);
-                }
-            }
+            Request::Run(workload, answer) => self.run_workload(workload, answer),
             Request::Pause(time, answer) => self.pauses.push((self.now + time, answer)),
             Request::Info(answer) => answer.give(self.info()),
-            Request::Logout(answer) => {
-                self.leaving.push(answer);
-                match &mut self.state {
-                    State::Up(up) => {
-                        up.session.logout(self.now);
-                        self.drain_actions();
-                    }
-                    State::Leaving(..) => {}
-                    _ => {
-                        if let State::Connecting(attempt) = &self.state {
-                            attempt.close(&mut self.driver);
-                        }
-                        self.left();
-                    }
-                }
-            }
+            Request::Logout(answer) => self.log_out(answer),
             Request::Resolved(question, addresses) => self.on_resolved(question, addresses),
             Request::Quit => {}
+        }
+    }
+
+    fn command(&mut self, mut command: Command, handle: Handle, answer: Answer<Result<Ended, IoError>>) {
+        let data = Arrived::default();
+        let user = self.pending.insert(Pending::Command { answer, handle, data, losses: 0 });
+        command.user = user;
+        command.idempotent = is_idempotent(&command.cdb);
+        self.submit(command);
+    }
+
+    fn ping(&mut self, data: Bytes, answer: Answer<Option<Pong>>) {
+        let user = self.pending.insert(Pending::Ping(answer));
+        let sent = match &mut self.state {
+            State::Up(up) => up.session.ping(self.now, user, data),
+            _ => false,
+        };
+        match sent {
+            true => self.drain_actions(),
+            false => drop(self.pending.take(user)),
+        }
+    }
+
+    fn send_targets(&mut self, which: &str, answer: Answer<Result<Vec<TargetRecord>, IoError>>) {
+        let sent = match &mut self.state {
+            State::Up(up) => up.session.send_targets(self.now, which),
+            _ => false,
+        };
+        if sent {
+            self.targets = Some(answer);
+            self.drain_actions();
+        } else {
+            let why = "no text exchange is possible now: the session is not up, or another one is under way; try again";
+            answer.give(Err(IoError::Request(why.to_owned())));
+        }
+    }
+
+    fn manage(&mut self, function: TmfFunction, lun: Lun, answer: Answer<Option<ManagementAnswer>>) {
+        // Without a session, dropping the answer tells that there will be none.
+        let State::Up(up) = &mut self.state else { return };
+        let user = self.pending.insert(Pending::Manage(answer));
+        up.session.manage(self.now, function, lun, user);
+        self.drain_actions();
+    }
+
+    fn watch(&mut self, lun: Lun, answer: Answer<Result<u64, IoError>>) {
+        let question = self.units.watch(lun);
+        if let State::Over(why) = &self.state {
+            return answer.give(Err(IoError::SessionLost(why.clone())));
+        }
+        self.units.when_known(lun, answer);
+        // If there is no session, the next one sends the probe.
+        if let Some(question) = question.filter(|_| matches!(self.state, State::Up(_))) {
+            self.submit(question);
+        }
+    }
+
+    fn run_workload(&mut self, mut workload: Box<dyn Workload>, answer: Answer<Box<dyn Workload>>) {
+        let refused = match (&self.state, &self.running) {
+            (State::Over(why), _) => why,
+            (_, Some(_)) => "another workload is running in this session",
+            (_, None) => {
+                self.running = Some(Running { workload, answer, outstanding: 0, started: false });
+                return;
+            }
+        };
+        workload.lost(refused);
+        answer.give(workload);
+    }
+
+    fn log_out(&mut self, answer: Answer<()>) {
+        self.leaving.push(answer);
+        match &mut self.state {
+            State::Up(up) => {
+                up.session.logout(self.now);
+                self.drain_actions();
+            }
+            State::Leaving(..) => {}
+            state => {
+                if let State::Connecting(attempt) = state {
+                    attempt.close(&mut self.driver);
+                }
+                self.left();
+            }
         }
     }
 

@@ -6,19 +6,12 @@ use std::net::{IpAddr, SocketAddr};
 
 use engine::{Lane, Platform, Sender};
 
-use super::Request;
+use super::messages::{Addresses, Question, Request};
 use crate::error::ConnectError;
 use crate::options::Portal;
 
 /// Questions that may be unanswered at the same time. A further question fails.
 const MAX_QUESTIONS: usize = 4;
-
-/// For each portal, in order, its addresses or the reason why there are none.
-pub(crate) type Addresses = Vec<Result<Vec<SocketAddr>, ConnectError>>;
-
-/// A lookup that has been started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Question(u64);
 
 /// Starts lookups, and counts the unanswered ones.
 pub(super) struct Resolver {

@@ -7,13 +7,13 @@ use iscsi_core::initiator::command::{Command, Completion, Ending};
 use iscsi_core::initiator::session::{CloseReason, Unfinished};
 
 use super::pending::Pending;
+use super::up::MAX_BACKOFF;
 use super::{
-    EventLoop, LEAVING_TIME, MAX_ATTENTIONS_PER_LOSS, MAX_BACKOFF, MAX_LOSSES_PER_COMMAND,
-    MAX_LOSSES_WITHOUT_PROGRESS, State,
+    EventLoop, LEAVING_TIME, MAX_ATTENTIONS_PER_LOSS, MAX_LOSSES_PER_COMMAND, MAX_LOSSES_WITHOUT_PROGRESS,
+    State,
 };
 use crate::error::{ConnectError, IoError};
-use crate::unit::is_probe;
-use crate::workload::WORKLOAD_BIT;
+use crate::owner::{WORKLOAD_BIT, is_probe};
 
 impl<P: Platform> EventLoop<P> {
     /// The protocol reports that the session has ended.

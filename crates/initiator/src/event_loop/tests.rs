@@ -14,8 +14,9 @@ use iscsi_core::wire::{CmdSn, Lun, StatSn, TmfFunction, TmfResponse, Tsih};
 
 use super::*;
 use crate::IscsiUrl;
+use crate::owner::WORKLOAD_BIT;
 use crate::reply::reply;
-use crate::workload::{Submitter, WORKLOAD_BIT};
+use crate::workload::Submitter;
 
 /// A workload that has submitted all its commands and records what it is called with.
 #[derive(Default)]

@@ -16,7 +16,7 @@
 
 mod deliver;
 mod disk;
-mod error;
+pub(crate) mod error;
 pub mod host;
 mod scatter;
 mod send;

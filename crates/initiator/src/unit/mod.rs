@@ -17,7 +17,7 @@
 
 mod effect;
 mod identity;
-mod lost;
+pub(crate) mod lost;
 mod written;
 
 use std::time::Duration;
@@ -35,12 +35,10 @@ use self::lost::{Losses, News};
 use self::written::{Mark, Written};
 use crate::cdb;
 use crate::error::{CHECK_CONDITION, GOOD, IoError, RESERVATION_CONFLICT};
+use crate::owner::{PROBE_BIT, is_probe};
 use crate::reply::Answer;
 use crate::sense::Sense;
-use crate::workload::WORKLOAD_BIT;
 
-/// Set in the name of every probe; names of other commands never reach this value, except those of a workload.
-const PROBE_BIT: u64 = 1 << 62;
 /// Most units that one session watches; each has books of a few times 8 KiB once it is written to.
 const MAX_UNITS: usize = 4096;
 /// Unit attentions in a row after which a unit is assumed to report them endlessly.
@@ -53,11 +51,6 @@ const ANSWER_TIME: Duration = Duration::from_secs(10);
 /// Allocation lengths of the probes.
 const PAGE_BYTES: u16 = 1024;
 const MODE_BYTES: u8 = 64;
-
-/// Whether a command of this name is a probe.
-pub(crate) fn is_probe(user: u64) -> bool {
-    user & (WORKLOAD_BIT | PROBE_BIT) == PROBE_BIT
-}
 
 /// The state of a unit; see the head of the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
