@@ -108,49 +108,59 @@ impl Connection<'_> {
         Err(End)
     }
 
-    /// One exchange; true when full feature phase is reached.
-    fn exchange(&mut self, login: &mut Login, request: &LoginRequest, pairs: &Pairs) -> Result<bool, End> {
+    /// The answer to what the initiator says, or the status of a refusal.
+    fn answer(
+        &mut self,
+        login: &mut Login,
+        request: &LoginRequest,
+        pairs: &Pairs,
+    ) -> Result<Pairs, LoginStatus> {
         for (key, _) in pairs {
             if login.seen.contains(key) {
-                return self.refuse(request, LoginStatus::InitiatorError).map(|()| false);
+                return Err(LoginStatus::InitiatorError);
             }
             login.seen.push(key.clone());
         }
         let mut answer = Pairs::new();
-        if !login.tag_sent {
-            login.tag_sent = true;
-            self.discovery = value_of(pairs, keys::SESSION_TYPE) == Some("Discovery");
-            let Some(name) = value_of(pairs, keys::INITIATOR_NAME) else {
-                return self.refuse(request, LoginStatus::MissingParameter).map(|()| false);
-            };
-            self.watch.initiator_name(name);
-            if request.tsih == Tsih(0) {
-                *lock(&self.session.identity) = (name.to_owned(), request.isid);
-            } else if lock(&self.session.identity).0 != name {
-                return self.refuse(request, LoginStatus::SessionDoesNotExist).map(|()| false);
-            }
-            match value_of(pairs, keys::TARGET_NAME) {
-                Some(name) if *name == self.shared.config.target_name => {}
-                None if self.discovery => {}
-                None => return self.refuse(request, LoginStatus::MissingParameter).map(|()| false),
-                Some(_) => return self.refuse(request, LoginStatus::NotFound).map(|()| false),
-            }
+        if !std::mem::replace(&mut login.tag_sent, true) {
+            self.take_names(request, pairs)?;
             let tag = self.shared.config.portal_group_tag.to_string();
             answer.push((keys::TARGET_PORTAL_GROUP_TAG.to_owned(), tag));
         }
         match request.csg {
-            LoginStage::Security => {
-                if let Err(status) = self.security(login, pairs, &mut answer) {
-                    return self.refuse(request, status).map(|()| false);
-                }
+            LoginStage::Security => self.security(login, pairs, &mut answer)?,
+            _ if self.shared.config.chap.is_some() && !login.authenticated => {
+                return Err(LoginStatus::AuthenticationFailure);
             }
-            _ => {
-                if self.shared.config.chap.is_some() && !login.authenticated {
-                    return self.refuse(request, LoginStatus::AuthenticationFailure).map(|()| false);
-                }
-                self.operational(login, pairs, &mut answer);
-            }
+            _ => self.operational(login, pairs, &mut answer),
         }
+        Ok(answer)
+    }
+
+    /// Takes the names of the first request: they must be those of the session, if it joins one.
+    fn take_names(&mut self, request: &LoginRequest, pairs: &Pairs) -> Result<(), LoginStatus> {
+        self.discovery = value_of(pairs, keys::SESSION_TYPE) == Some("Discovery");
+        let name = value_of(pairs, keys::INITIATOR_NAME).ok_or(LoginStatus::MissingParameter)?;
+        self.watch.initiator_name(name);
+        if request.tsih == Tsih(0) {
+            *lock(&self.session.identity) = (name.to_owned(), request.isid);
+        } else if lock(&self.session.identity).0 != name {
+            return Err(LoginStatus::SessionDoesNotExist);
+        }
+        match value_of(pairs, keys::TARGET_NAME) {
+            Some(name) if *name == self.shared.config.target_name => Ok(()),
+            None if self.discovery => Ok(()),
+            None => Err(LoginStatus::MissingParameter),
+            Some(_) => Err(LoginStatus::NotFound),
+        }
+    }
+
+    /// One exchange; true when full feature phase is reached.
+    fn exchange(&mut self, login: &mut Login, request: &LoginRequest, pairs: &Pairs) -> Result<bool, End> {
+        let answer = match self.answer(login, request, pairs) {
+            Ok(answer) => answer,
+            Err(status) => return self.refuse(request, status).map(|()| false),
+        };
         let waits = request.csg == LoginStage::Operational && {
             login.held += 1;
             !login.pending.is_empty() || login.held <= self.shared.config.hold_exchanges

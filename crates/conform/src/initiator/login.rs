@@ -71,7 +71,7 @@ fn securing(mut change: impl FnMut(&mut Vec<(String, String)>) + Send + 'static)
 // covers: LGN-02
 fn lgn_02(stage: &Stage<'_>) -> RowResult {
     let confused = Behaviour::good().every(Opcode::LoginResponse, |_, frame| {
-        vec![Act::Tell(super::wire::ping(u32::MAX, u32::MAX)), Act::Send(frame)]
+        vec![Act::Tell(super::play::ping(u32::MAX, u32::MAX)), Act::Send(frame)]
     });
     stage.play(confused, &read_write())?.refused("a NOP-In during login")
 }

@@ -1,7 +1,6 @@
 //! Task management, messages, logout, pings and Reject (rows TMF, ASY, LGO, NOP, REJ) of an initiator.
 
-use super::play::{Op, Play, Played, Stage, pattern, read_write};
-use super::wire::ping;
+use super::play::{Op, Play, Played, Stage, pattern, ping, read_write};
 use super::{Row, RowResult};
 use crate::Stop;
 use crate::evil::{Act, Behaviour, Incoming};

@@ -6,7 +6,7 @@ use crate::ledger::Finding;
 use crate::script::{ensure, fail};
 use crate::transcript::{Entry, Side, What};
 use crate::{Frame, Received, Stop, text_of};
-use iscsi_wire::{Opcode, TmfFunction, TmfResponse};
+use iscsi_wire::{Itt, Lun, NopIn, Opcode, TmfFunction, TmfResponse, Ttt};
 use std::cell::RefCell;
 use std::time::Duration;
 
@@ -448,5 +448,25 @@ pub(super) fn replace(pairs: &mut [(String, String)], key: &str, value: &str) ->
             true
         }
         None => false,
+    }
+}
+
+/// A NOP-In initiated by the target; numbers are filled in when it is sent.
+pub(super) fn ping(itt: u32, ttt: u32) -> Frame {
+    Frame::of(NopIn {
+        lun: Lun(0),
+        itt: Itt(itt),
+        ttt: Ttt(ttt),
+        stat_sn: Default::default(),
+        exp_cmd_sn: Default::default(),
+        max_cmd_sn: Default::default(),
+    })
+}
+
+/// A part of a row that requires something an initiator may not offer: without it the other part decides the row.
+pub(super) fn if_applicable(part: RowResult) -> RowResult {
+    match part {
+        Err(Stop::NotApplicable(_)) => Ok(()),
+        other => other,
     }
 }

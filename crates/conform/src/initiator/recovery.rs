@@ -1,9 +1,7 @@
 //! Error recovery and SNACK (rows ERL and SNK): the target loses PDUs and connections, at each level.
 
-use super::play::{Op, OpResult, Play, Played, Stage, pattern, read_write};
-use super::wire::ping;
+use super::play::{Op, OpResult, Play, Played, Stage, pattern, ping, read_write};
 use super::{Row, RowResult};
-use crate::Stop;
 use crate::evil::{Act, Behaviour, EvilConfig, Incoming, Scene};
 use crate::frame::{DigestWish, u32_at};
 use crate::script::{ensure, fail, skip};
@@ -439,14 +437,6 @@ fn erl_11(stage: &Stage<'_>) -> RowResult {
         played.words()
     );
     Ok(())
-}
-
-/// A part of a row that requires something an initiator may not offer: without it the other part decides the row.
-pub(super) fn if_applicable(part: RowResult) -> RowResult {
-    match part {
-        Err(Stop::NotApplicable(_)) => Ok(()),
-        other => other,
-    }
 }
 
 /// A bad data digest is treated like any other loss.

@@ -1,7 +1,7 @@
 //! Several connections in a session (rows MCS), FastAbort (FAB) and protocol level 2 (P2).
 
-use super::play::{Op, Play, Played, Stage, pattern, read_write};
-use super::recovery::{at, cid_of, if_applicable};
+use super::play::{Op, Play, Played, Stage, if_applicable, pattern, read_write};
+use super::recovery::{at, cid_of};
 use super::{Row, RowResult};
 use crate::evil::{Act, Behaviour, EvilConfig, Incoming};
 use crate::frame::Frame;

@@ -1,8 +1,7 @@
 //! Numbering, data transfer and responses (rows NUM, DAT, UNS, R2T, RES, RSP) of an initiator.
 
-use super::play::{Op, OpResult, Play, Stage, pattern, read_write};
+use super::play::{Op, OpResult, Play, Stage, pattern, ping, read_write};
 use super::sessions::{busy, busy_went_well, has_several, several};
-use super::wire::ping;
 use super::{Row, RowResult};
 use crate::evil::{Act, Behaviour, EvilConfig, Incoming};
 use crate::frame::Frame;

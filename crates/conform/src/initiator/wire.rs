@@ -1,11 +1,11 @@
 //! Framing and digests (rows PDU, AHS, DIG) of an initiator.
 
-use super::play::{Op, OpResult, Play, Stage, pattern, read_write};
+use super::play::{Op, OpResult, Play, Stage, if_applicable, pattern, ping, read_write};
 use super::{Row, RowResult};
 use crate::evil::{Act, Behaviour, Incoming};
 use crate::frame::{DigestWish, Frame};
 use crate::script::{ensure, fail};
-use iscsi_wire::{DataIn, DataSn, Itt, Lun, NopIn, Opcode, ScsiCommand, Ttt, keys};
+use iscsi_wire::{DataIn, DataSn, Opcode, ScsiCommand, keys};
 
 pub(super) const ROWS: &[Row] = &[
     Row::new("PDU-01", "padding sent as zero, and not counted", pdu_01),
@@ -30,18 +30,6 @@ pub(super) const ROWS: &[Row] = &[
 
 fn digests(header: &str, data: &str) -> Play {
     Play::new().set("header_digest", header).set("data_digest", data)
-}
-
-/// A NOP-In initiated by the target; numbers are filled in when it is sent.
-pub(super) fn ping(itt: u32, ttt: u32) -> Frame {
-    Frame::of(NopIn {
-        lun: Lun(0),
-        itt: Itt(itt),
-        ttt: Ttt(ttt),
-        stat_sn: Default::default(),
-        exp_cmd_sn: Default::default(),
-        max_cmd_sn: Default::default(),
-    })
 }
 
 // covers: PDU-01
@@ -307,7 +295,7 @@ fn dig_12(stage: &Stage<'_>) -> RowResult {
     });
     stage.is_dropped("a bad data digest on a SCSI Response", &play, bad).map(|_| ())?;
     // At level 1 the bad data is requested again, and the connection stays.
-    super::recovery::if_applicable(super::recovery::bad_digest(stage))
+    if_applicable(super::recovery::bad_digest(stage))
 }
 
 // covers: DIG-13
