@@ -20,7 +20,7 @@ use target::observe::Observe;
 use crate::load::Progress;
 use crate::network::SimListener;
 use crate::plan::{ChapPlan, InitiatorPlan, Plan, TARGET, host};
-use crate::run::Sabotage;
+use crate::sabotage::Sabotage;
 use crate::store::BLOCK_BYTES;
 use crate::verdict::Verdict;
 use crate::world::{DriverId, Nanos, Process, SimPlatform, World};

@@ -23,6 +23,7 @@
 //! Threads are not simulated. What two shards do at the same time is interleaved here, event by event, never truly parallel.
 #![forbid(unsafe_code)]
 
+mod agreed;
 pub mod air;
 pub mod auto;
 pub mod auto_map;
@@ -38,6 +39,7 @@ pub mod plan;
 pub mod recovery;
 mod rules;
 pub mod run;
+pub mod sabotage;
 pub mod store;
 pub mod survival;
 pub mod table;
@@ -48,7 +50,8 @@ pub mod watch;
 pub mod world;
 
 pub use plan::Plan;
-pub use run::{Report, Run, Sabotage};
+pub use run::{Report, Run};
+pub use sabotage::Sabotage;
 
 /// Runs a seed without a transcript.
 pub fn run_seed(seed: u64) -> Report {

@@ -9,7 +9,8 @@ use iscsi_core::params::{Bounds, DigestPolicy};
 use crate::load::LoadPlan;
 use crate::network::PathConfig;
 use crate::plan::{Fault, InitiatorPlan, MS, Plan, US};
-use crate::run::{Run, Sabotage};
+use crate::run::Run;
+use crate::sabotage::Sabotage;
 use crate::watch::Part;
 use crate::world::Latencies;
 

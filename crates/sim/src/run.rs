@@ -20,6 +20,7 @@ use crate::load::Load;
 use crate::network::{Live, Network, Side};
 use crate::oracle::Oracle;
 use crate::plan::{Fault, Plan, SECOND, TARGET, host};
+use crate::sabotage::Sabotage;
 use crate::store::{BLOCK_BYTES, SimStore};
 use crate::verdict::Verdict;
 use crate::watch::Watch;
@@ -78,32 +79,6 @@ pub struct Course {
     pub trace: Vec<(Time, u64)>,
     /// What its session did, if it chooses the number of its connections itself.
     pub tuning: Option<TuningInfo>,
-}
-
-/// A defect inserted between the product and its environment, to check that the judge notices it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Sabotage {
-    /// Nothing.
-    #[default]
-    None,
-    /// The store drops one write and reports success.
-    LostWrite,
-    /// The store fails every write.
-    DeadStore,
-    /// The store flips a bit of a byte that is read.
-    RottenByte,
-    /// Bits flip where no digest covers them.
-    FlipWithoutDigest,
-    /// Flushes are not performed.
-    LostFlush,
-    /// A COMPARE AND WRITE is repeated if its outcome is unknown.
-    Resubmission,
-    /// Losses in a power cut are not reported.
-    UntoldLoss,
-    /// The other volume has the name of the first.
-    SameName,
-    /// The target's accounts have the secret of initiators that must not get in.
-    StolenAccounts,
 }
 
 enum Action {
@@ -466,97 +441,105 @@ impl Run {
     fn fault(&mut self, fault: Fault) {
         let now = self.world.now();
         match fault {
-            Fault::Reset { which, only } => {
-                let Some(live) = self.live(which) else { return };
-                let whom =
-                    only.map_or("both ends", |side| if side == 0 { "the initiator" } else { "the target" });
-                self.note(|| format!("!! connection {} of {} is reset for {whom}", live.conn, live.from));
-                let sides: &[Side] = match only {
-                    Some(0) => &[Side(0)],
-                    Some(_) => &[Side(1)],
-                    None => &[Side(0), Side(1)],
-                };
-                self.world.state.lock().cut(live.conn, sides);
-            }
-            Fault::Hang { which, only, for_ns } => {
-                let Some(live) = self.live(which) else { return };
-                let way = only.map_or("in both directions", |side| {
-                    if side == 0 { "towards the target" } else { "towards the initiator" }
-                });
-                self.note(|| {
-                    format!(
-                        "!! connection {} of {} hangs {way} for {} ms",
-                        live.conn,
-                        live.from,
-                        for_ns / 1_000_000
-                    )
-                });
-                let mut state = self.world.state.lock();
-                for side in [Side(0), Side(1)] {
-                    if only.is_none_or(|only| only == side.0) {
-                        state.freeze(live.conn, side, now + for_ns);
-                    }
-                }
-            }
+            Fault::Reset { which, only } => self.reset(which, only),
+            Fault::Hang { which, only, for_ns } => self.hang(which, only, for_ns),
             Fault::Flip { which, side, part } => {
                 let Some(live) = self.live(which) else { return };
                 let mut state = self.world.state.lock();
-                if self.sabotage == Sabotage::FlipWithoutDigest {
-                    state.watch.flip_blindly(live.conn, Side(side));
-                    return;
+                match self.sabotage == Sabotage::FlipWithoutDigest {
+                    true => state.watch.flip_blindly(live.conn, Side(side)),
+                    false => state.watch.flip_next(live.conn, Side(side), part),
                 }
-                state.watch.flip_next(live.conn, Side(side), part);
             }
             Fault::Loss { which, ppm } => {
                 let n = which as usize % self.plan.initiators.len();
                 self.note(|| format!("!! the path of I{} loses {ppm} of a million", n + 1));
                 self.world.state.lock().network.set_loss(host(n as u8 + 1), ppm);
             }
-            Fault::StoreErrors { times, writes, torn } => {
-                let op = if writes { Op::Write } else { Op::Read };
-                self.note(|| format!("!! the next {times} of the store's {op}s fail"));
-                let fault = match torn {
-                    true => StoreFault::Torn { keep_bytes: self.rng.u64(0..16) * BLOCK_BYTES as u64 },
-                    false => StoreFault::Error(FaultError::Medium),
-                };
-                self.faults.arm(FaultRule { times: Some(times), ..FaultRule::new(OpSet::from(op), fault) });
-                self.act_at(now + SECOND, Action::MendStore);
-            }
-            Fault::Vanish { which } => {
-                let n = which as usize % self.initiators.len();
-                let initiator = &mut self.initiators[n];
-                if std::mem::replace(&mut initiator.gone, true) {
-                    return;
-                }
-                let under_way = initiator.progress.lock().outstanding;
-                self.note(|| format!("!! I{} is gone, with {under_way} operations under way", n + 1));
-                let initiator = &self.initiators[n];
-                self.world.kill(initiator.owner, &initiator.drivers, true);
-            }
+            Fault::StoreErrors { times, writes, torn } => self.fail_store(times, writes, torn),
+            Fault::Vanish { which } => self.vanish(which),
             Fault::StoreHang { for_ns } => {
                 self.note(|| format!("!! the store hangs for {} ms", for_ns / 1_000_000));
                 self.world.state.lock().store_hangs_until = now + for_ns;
                 self.last_trouble = self.last_trouble.max(now + for_ns);
             }
-            Fault::Restart { down_ns, power, silent, other } => {
-                let Some(serving) = self.target.take() else { return };
-                // An initiator that does not know its volume yet accepts whichever volume it finds.
-                let other = other && self.initiators.iter().all(Running::knows_its_volume);
-                self.note(|| {
-                    format!("!! the target dies{}", if power { ", and the power of its medium" } else { "" })
-                });
-                self.world.kill(serving.owner, &serving.drivers, silent);
-                drop(serving);
-                self.last_trouble = self.last_trouble.max(now + down_ns);
-                self.act_at(now + down_ns, Action::StartTarget { power, other });
-                if other {
-                    let back = now + down_ns + OTHER_NS;
-                    self.last_trouble = self.last_trouble.max(back);
-                    let again =
-                        Fault::Restart { down_ns: SECOND / 10, power: false, silent: false, other: false };
-                    self.act_at(back, Action::Fault(again));
-                }
+            Fault::Restart { down_ns, power, silent, other } => self.restart(down_ns, power, silent, other),
+        }
+    }
+
+    /// A connection is reset at one end or both.
+    fn reset(&mut self, which: u32, only: Option<usize>) {
+        let Some(live) = self.live(which) else { return };
+        let whom = only.map_or("both ends", |side| if side == 0 { "the initiator" } else { "the target" });
+        self.note(|| format!("!! connection {} of {} is reset for {whom}", live.conn, live.from));
+        let sides: &[Side] = match only {
+            Some(0) => &[Side(0)],
+            Some(_) => &[Side(1)],
+            None => &[Side(0), Side(1)],
+        };
+        self.world.state.lock().cut(live.conn, sides);
+    }
+
+    /// Nothing passes along a connection for a while, in one direction or both.
+    fn hang(&mut self, which: u32, only: Option<usize>, for_ns: Nanos) {
+        let Some(live) = self.live(which) else { return };
+        let way = only.map_or("in both directions", |side| {
+            if side == 0 { "towards the target" } else { "towards the initiator" }
+        });
+        let ms = for_ns / 1_000_000;
+        self.note(|| format!("!! connection {} of {} hangs {way} for {ms} ms", live.conn, live.from));
+        let until = self.world.now() + for_ns;
+        let mut state = self.world.state.lock();
+        for side in [Side(0), Side(1)] {
+            if only.is_none_or(|only| only == side.0) {
+                state.freeze(live.conn, side, until);
             }
+        }
+    }
+
+    /// Operations of the store fail for a second.
+    fn fail_store(&mut self, times: u64, writes: bool, torn: bool) {
+        let op = if writes { Op::Write } else { Op::Read };
+        self.note(|| format!("!! the next {times} of the store's {op}s fail"));
+        let fault = match torn {
+            true => StoreFault::Torn { keep_bytes: self.rng.u64(0..16) * BLOCK_BYTES as u64 },
+            false => StoreFault::Error(FaultError::Medium),
+        };
+        self.faults.arm(FaultRule { times: Some(times), ..FaultRule::new(OpSet::from(op), fault) });
+        self.act_at(self.world.now() + SECOND, Action::MendStore);
+    }
+
+    /// An initiator is gone without a word.
+    fn vanish(&mut self, which: u32) {
+        let n = which as usize % self.initiators.len();
+        let initiator = &mut self.initiators[n];
+        if std::mem::replace(&mut initiator.gone, true) {
+            return;
+        }
+        let under_way = initiator.progress.lock().outstanding;
+        self.note(|| format!("!! I{} is gone, with {under_way} operations under way", n + 1));
+        let initiator = &self.initiators[n];
+        self.world.kill(initiator.owner, &initiator.drivers, true);
+    }
+
+    /// The target dies, and is started again later.
+    fn restart(&mut self, down_ns: Nanos, power: bool, silent: bool, other: bool) {
+        let Some(serving) = self.target.take() else { return };
+        // An initiator that does not know its volume yet accepts whichever volume it finds.
+        let other = other && self.initiators.iter().all(Running::knows_its_volume);
+        self.note(|| {
+            format!("!! the target dies{}", if power { ", and the power of its medium" } else { "" })
+        });
+        self.world.kill(serving.owner, &serving.drivers, silent);
+        drop(serving);
+        let back = self.world.now() + down_ns;
+        self.last_trouble = self.last_trouble.max(back);
+        self.act_at(back, Action::StartTarget { power, other });
+        if other {
+            let again = back + OTHER_NS;
+            self.last_trouble = self.last_trouble.max(again);
+            let restart = Fault::Restart { down_ns: SECOND / 10, power: false, silent: false, other: false };
+            self.act_at(again, Action::Fault(restart));
         }
     }
 }

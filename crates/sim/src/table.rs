@@ -13,7 +13,8 @@ use crate::auto::Wire;
 use crate::kept::{Campaign, keys};
 use crate::load::LoadPlan;
 use crate::plan::{InitiatorPlan, Plan};
-use crate::run::{Run, Sabotage};
+use crate::run::Run;
+use crate::sabotage::Sabotage;
 use crate::store::BLOCK_BYTES;
 
 /// The numbers of connections compared.

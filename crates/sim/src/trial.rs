@@ -11,7 +11,8 @@ use crate::air::AirPlan;
 use crate::load::LoadPlan;
 use crate::network::PathConfig;
 use crate::plan::{InitiatorPlan, Plan, US};
-use crate::run::{Run, Sabotage};
+use crate::run::Run;
+use crate::sabotage::Sabotage;
 use crate::store::BLOCK_BYTES;
 use crate::world::Nanos;
 

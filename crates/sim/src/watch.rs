@@ -8,10 +8,10 @@ use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
 
 use bytes::Bytes;
-use iscsi_core::params::{ALLEGIANCE_FREE, Asymmetric};
 use iscsi_wire::{Bhs, LoginStage, Opcode, Pdu, one_line, padded_length};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::agreed::Agreed;
 use crate::network::{FAR, Flips, NEAR, Side};
 use crate::rules::{Rules, SessionId};
 use crate::verdict::Verdict;
@@ -48,6 +48,20 @@ struct Stream {
     at: u64,
     flip: Option<Part>,
     blind_flip: bool,
+}
+
+impl Stream {
+    /// Takes bytes of the current PDU, and stores those that are needed: the BHS, the AHS, and data that are text.
+    fn keep(&mut self, bytes: &[u8]) {
+        let wanted = match self.kept.first_chunk().map(|bhs| Bhs::from_bytes(*bhs)) {
+            None => Bhs::SIZE,
+            Some(bhs) if matches!(bhs.opcode(), 0x03 | 0x04 | 0x23 | 0x24) => Bhs::SIZE + MAX_TEXT_BYTES,
+            Some(bhs) => Bhs::SIZE + bhs.total_ahs_length(),
+        };
+        let room = wanted.saturating_sub(self.kept.len());
+        self.kept.extend_from_slice(&bytes[..room.min(bytes.len())]);
+        self.seen += bytes.len();
+    }
 }
 
 struct ConnWatch {
@@ -181,63 +195,10 @@ impl Watch {
         let stream = &mut watch.streams[side.0];
         let target_length = if stream.length == 0 { Bhs::SIZE } else { stream.length };
         let n = bytes.len().min(target_length - stream.seen);
-        let begin = stream.at;
         stream.at += n as u64;
-        if stream.length == 0 {
-            stream.kept.extend_from_slice(&bytes[..n]);
-            stream.seen += n;
-            if stream.seen < Bhs::SIZE {
-                return n;
-            }
-            let Some(bhs) = stream.kept.first_chunk().map(|bytes| Bhs::from_bytes(*bytes)) else { return n };
-            let header =
-                Bhs::SIZE + bhs.total_ahs_length() + if stream.header_digest { DIGEST_BYTES } else { 0 };
-            let data = match bhs.data_segment_length() {
-                0 => 0,
-                length => padded_length(length) + if stream.data_digest { DIGEST_BYTES } else { 0 },
-            };
-            stream.length = header + data;
-            for word in bhs.as_bytes().chunks_exact(8) {
-                let word = u64::from_le_bytes(word.try_into().unwrap_or_default());
-                self.sum = (self.sum.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            }
-            let start = begin + n as u64 - Bhs::SIZE as u64;
-            let place = match stream.flip {
-                Some(Part::Header) if stream.header_digest => Some((start, header)),
-                Some(Part::Data) if stream.data_digest && data > 0 => Some((start + header as u64, data)),
-                _ if stream.blind_flip && data > 0 && matches!(bhs.opcode(), 0x05 | 0x25) => {
-                    stream.blind_flip = false;
-                    Some((start + header as u64, bhs.data_segment_length()))
-                }
-                _ => None,
-            };
-            if let Some((from, length)) = place {
-                stream.flip = None;
-                self.rules.harmed(conn);
-                // The byte is derived from state here, so that the run's random generator is not used.
-                let at = from + self.sum % length as u64;
-                flips.push(at);
-                self.flips += 1;
-                let host = watch.host;
-                self.note(now, || {
-                    format!(
-                        "!! a bit of the next PDU on connection {conn} of I{host} flips (byte {})",
-                        at - start
-                    )
-                });
-            }
-        } else {
-            let stream = &mut watch.streams[side.0];
-            let wanted = match stream.kept.first().map(|first| first & 0x3f) {
-                Some(0x03 | 0x04 | 0x23 | 0x24) => Bhs::SIZE + MAX_TEXT_BYTES,
-                _ => {
-                    let bhs: Option<&[u8; 48]> = stream.kept.first_chunk();
-                    Bhs::SIZE + bhs.map_or(0, |bytes| Bhs::from_bytes(*bytes).total_ahs_length())
-                }
-            };
-            let keep = wanted.saturating_sub(stream.kept.len()).min(n);
-            stream.kept.extend_from_slice(&bytes[..keep]);
-            stream.seen += n;
+        stream.keep(&bytes[..n]);
+        if stream.length == 0 && stream.seen == Bhs::SIZE {
+            self.begin_pdu(now, conn, watch, side, flips);
         }
         let stream = &mut watch.streams[side.0];
         if stream.length > 0 && stream.seen == stream.length {
@@ -250,6 +211,43 @@ impl Watch {
             stream.kept.clear();
         }
         n
+    }
+
+    /// The BHS of a PDU is complete: its length is known, and where a bit may be flipped.
+    fn begin_pdu(&mut self, now: Nanos, conn: usize, watch: &mut ConnWatch, side: Side, flips: &mut Flips) {
+        let stream = &mut watch.streams[side.0];
+        let Some(bhs) = stream.kept.first_chunk().map(|bytes| Bhs::from_bytes(*bytes)) else { return };
+        let header = Bhs::SIZE + bhs.total_ahs_length() + if stream.header_digest { DIGEST_BYTES } else { 0 };
+        let data = match bhs.data_segment_length() {
+            0 => 0,
+            length => padded_length(length) + if stream.data_digest { DIGEST_BYTES } else { 0 },
+        };
+        stream.length = header + data;
+        for word in bhs.as_bytes().chunks_exact(8) {
+            let word = u64::from_le_bytes(word.try_into().unwrap_or_default());
+            self.sum = (self.sum.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        }
+        let start = stream.at - Bhs::SIZE as u64;
+        let place = match stream.flip {
+            Some(Part::Header) if stream.header_digest => Some((start, header)),
+            Some(Part::Data) if stream.data_digest && data > 0 => Some((start + header as u64, data)),
+            _ if stream.blind_flip && data > 0 && matches!(bhs.opcode(), 0x05 | 0x25) => {
+                stream.blind_flip = false;
+                Some((start + header as u64, bhs.data_segment_length()))
+            }
+            _ => None,
+        };
+        let Some((from, length)) = place else { return };
+        stream.flip = None;
+        self.rules.harmed(conn);
+        // The byte is derived from state here, so that the run's random generator is not used.
+        let at = from + self.sum % length as u64;
+        flips.push(at);
+        self.flips += 1;
+        let host = watch.host;
+        self.note(now, || {
+            format!("!! a bit of the next PDU on connection {conn} of I{host} flips (byte {})", at - start)
+        });
     }
 
     fn pdu(&mut self, now: Nanos, conn: usize, watch: &mut ConnWatch, side: Side, kept: &[u8]) {
@@ -327,75 +325,5 @@ fn text_of<'a>(bhs: &Bhs, rest: &'a [u8]) -> &'a [u8] {
     match bhs.opcode() {
         0x03 | 0x04 | 0x23 | 0x24 => &rest[..bhs.data_segment_length().min(rest.len())],
         _ => &[],
-    }
-}
-
-/// The result of a login's negotiation, derived from the text of both sides and the rules of each key alone.
-#[derive(Clone, Debug)]
-pub struct Agreed {
-    /// HeaderDigest is CRC32C.
-    pub header_digest: bool,
-    /// DataDigest is CRC32C.
-    pub data_digest: bool,
-    /// MaxBurstLength, bytes.
-    pub max_burst_length: u32,
-    /// FirstBurstLength, bytes.
-    pub first_burst_length: u32,
-    /// MaxOutstandingR2T.
-    pub max_outstanding_r2t: u32,
-    /// InitialR2T.
-    pub initial_r2t: bool,
-    /// ImmediateData.
-    pub immediate_data: bool,
-    /// DataPDUInOrder.
-    pub data_pdu_in_order: bool,
-    /// ErrorRecoveryLevel.
-    pub error_recovery_level: u32,
-    /// MaxConnections.
-    pub max_connections: u32,
-    /// TaskReporting is ResponseFence or FastAbort.
-    pub response_fence: bool,
-    /// Connections need not keep the allegiance of commands; with halves, data need not go where it was asked for.
-    pub asymmetric: Asymmetric,
-}
-
-impl Agreed {
-    /// From every `key=value` of a login, in the order sent.
-    pub fn from_text(text: &[u8]) -> Self {
-        let items: Vec<(&str, &str)> = text
-            .split(|byte| *byte == 0)
-            .filter_map(|item| std::str::from_utf8(item).ok()?.split_once('='))
-            .collect();
-        let values = |key: &'static str| items.iter().filter(move |(k, _)| *k == key).map(|(_, v)| *v);
-        let least = |key, default: u32| values(key).filter_map(|v| v.parse().ok()).min().unwrap_or(default);
-        // Offers come first, so the last value is the answer.
-        let last = |key, default: &'static str| values(key).next_back().unwrap_or(default) == "CRC32C";
-        let any = |key, default: bool| match values(key).next() {
-            None => default,
-            Some(_) => values(key).any(|v| v == "Yes"),
-        };
-        let all = |key, default: bool| match values(key).next() {
-            None => default,
-            Some(_) => values(key).all(|v| v == "Yes"),
-        };
-        // An offer and its answer.
-        let asymmetric = values(ALLEGIANCE_FREE).nth(1).map(Asymmetric::from_value).unwrap_or_default();
-        Self {
-            header_digest: last("HeaderDigest", "None"),
-            data_digest: last("DataDigest", "None"),
-            max_burst_length: least("MaxBurstLength", 262_144),
-            first_burst_length: least("FirstBurstLength", 65_536),
-            max_outstanding_r2t: least("MaxOutstandingR2T", 1),
-            initial_r2t: any("InitialR2T", true),
-            immediate_data: all("ImmediateData", true),
-            data_pdu_in_order: any("DataPDUInOrder", true),
-            error_recovery_level: least("ErrorRecoveryLevel", 0),
-            max_connections: least("MaxConnections", 1),
-            response_fence: matches!(
-                values("TaskReporting").next_back(),
-                Some("ResponseFence" | "FastAbort")
-            ),
-            asymmetric,
-        }
     }
 }

@@ -18,8 +18,8 @@ use iscsi_wire::{
 use rustc_hash::FxHashMap;
 
 use self::management::{Function, Stop};
+use crate::agreed::Agreed;
 use crate::verdict::Verdict;
-use crate::watch::Agreed;
 
 /// Identifies a session that was seen.
 pub type SessionId = usize;

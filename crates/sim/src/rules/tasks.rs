@@ -4,6 +4,68 @@ use iscsi_wire::{DataIn, DataOut, Itt, R2t, ScsiCommand};
 use rustc_hash::FxHashMap;
 
 use super::{Rules, SessionId, Task, Transfer};
+use crate::agreed::Agreed;
+
+/// The rule that was broken, and how.
+type Finding = (&'static str, String);
+
+impl Task {
+    /// Takes unsolicited data. Returns what is wrong with it.
+    fn unsolicited(&mut self, agreed: &Agreed, out: &DataOut, data: u32) -> Option<Finding> {
+        let (sn, first) = (out.data_sn.0, agreed.first_burst_length.min(agreed.max_burst_length));
+        let (bytes, next_sn) = (self.unsolicited_bytes, self.next_unsolicited);
+        let fits = self.unsolicited_open && bytes + data <= first;
+        let due = if agreed.data_pdu_in_order { bytes } else { out.buffer_offset };
+        let in_turn = (sn, out.buffer_offset) == (next_sn, due);
+        self.next_unsolicited = sn.wrapping_add(1);
+        self.unsolicited_bytes += data;
+        self.unsolicited_open &= !out.final_bit;
+        match (fits, in_turn) {
+            _ if agreed.error_recovery_level > 0 => None,
+            (false, _) => {
+                let what = format!("unsolicited data of {} bytes, FirstBurstLength is {first}", bytes + data);
+                Some(("RFC 7143 13.14", what))
+            }
+            (_, false) => {
+                let at = out.buffer_offset;
+                let what = format!("unsolicited DataSN {sn} at {at}, not {next_sn} at {bytes}");
+                Some(("RFC 7143 11.7.5", what))
+            }
+            _ => None,
+        }
+    }
+
+    /// Takes data that an R2T asked for. Returns what is wrong with it.
+    fn solicited(&mut self, agreed: &Agreed, conn: usize, out: &DataOut, data: u32) -> Option<Finding> {
+        let (ttt, sn, at, in_order) = (out.ttt, out.data_sn.0, out.buffer_offset, agreed.data_pdu_in_order);
+        let Some(transfer) = self.transfers.get_mut(&ttt) else {
+            let what = format!("Data-Out for TTT {ttt} of ITT {}, which nobody asked for", out.itt);
+            return Some(("RFC 7143 11.7.4", what));
+        };
+        if transfer.conn != conn && !agreed.asymmetric.has_halves() {
+            let what = format!("Data-Out for TTT {ttt}, which connection {} asked for", transfer.conn);
+            return Some(("RFC 7143 4.2.5.1", what));
+        }
+        let expected = transfer.offset + transfer.received;
+        let in_turn = transfer.awaits(in_order, sn, at);
+        let inside = transfer.has(at, data);
+        transfer.next_data_sn = sn.wrapping_add(1);
+        transfer.count(in_order, at, data);
+        transfer.done |= out.final_bit;
+        let (received, length) = (transfer.received, transfer.length);
+        match (inside, in_turn, !out.final_bit || received == length) {
+            (false, ..) => {
+                Some(("RFC 7143 11.8.4", format!("Data-Out at {at} of {data} bytes leaves its R2T")))
+            }
+            (_, false, _) => Some(("RFC 7143 11.7.5", format!("DataSN {sn} at {at}, {expected} is next"))),
+            (.., false) => {
+                let what = format!("the sequence of TTT {ttt} ends after {received} of {length} bytes");
+                Some(("RFC 7143 11.8", what))
+            }
+            _ => None,
+        }
+    }
+}
 
 impl Rules {
     pub(super) fn command(&mut self, id: SessionId, conn: usize, command: &ScsiCommand, data: u32) {
@@ -64,82 +126,17 @@ impl Rules {
 
     pub(super) fn data_out(&mut self, id: SessionId, conn: usize, out: &DataOut, data: u32) {
         let session = &mut self.sessions[id];
-        let (agreed, sn) = (&session.agreed, out.data_sn.0);
-        let (level, in_order) = (agreed.error_recovery_level, agreed.data_pdu_in_order);
-        let (burst, halves) = (agreed.max_burst_length, agreed.asymmetric.has_halves());
-        let first = agreed.first_burst_length.min(burst);
         let Some(task) = session.tasks.get_mut(&out.itt) else {
             let what = format!("Data-Out for ITT {}, which is no task", out.itt);
             return self.broken(conn, "RFC 7143 11.7", what);
         };
         let finding = if task.stopped && task.conn == conn {
-            Some((
-                "RFC 7143 4.2.3.4",
-                format!("Data-Out for ITT {} after the word that it was stopped", out.itt),
-            ))
+            let what = format!("Data-Out for ITT {} after the word that it was stopped", out.itt);
+            Some(("RFC 7143 4.2.3.4", what))
         } else if out.ttt.is_reserved() {
-            let fits = task.unsolicited_open && task.unsolicited_bytes + data <= first;
-            let due = if in_order { task.unsolicited_bytes } else { out.buffer_offset };
-            let in_turn = (sn, out.buffer_offset) == (task.next_unsolicited, due);
-            let finding = match (fits, in_turn) {
-                (false, _) if level == 0 => Some((
-                    "RFC 7143 13.14",
-                    format!(
-                        "unsolicited data of {} bytes, FirstBurstLength is {first}",
-                        task.unsolicited_bytes + data
-                    ),
-                )),
-                (_, false) if level == 0 => Some((
-                    "RFC 7143 11.7.5",
-                    format!(
-                        "unsolicited DataSN {sn} at {}, not {} at {}",
-                        out.buffer_offset, task.next_unsolicited, task.unsolicited_bytes
-                    ),
-                )),
-                _ => None,
-            };
-            task.next_unsolicited = sn.wrapping_add(1);
-            task.unsolicited_bytes += data;
-            task.unsolicited_open &= !out.final_bit;
-            finding
+            task.unsolicited(&session.agreed, out, data)
         } else {
-            match task.transfers.get_mut(&out.ttt) {
-                None => Some((
-                    "RFC 7143 11.7.4",
-                    format!("Data-Out for TTT {} of ITT {}, which nobody asked for", out.ttt, out.itt),
-                )),
-                Some(transfer) if transfer.conn != conn && !halves => Some((
-                    "RFC 7143 4.2.5.1",
-                    format!("Data-Out for TTT {}, which connection {} asked for", out.ttt, transfer.conn),
-                )),
-                Some(transfer) => {
-                    let expected = transfer.offset + transfer.received;
-                    let in_turn = transfer.awaits(in_order, sn, out.buffer_offset);
-                    let inside = transfer.has(out.buffer_offset, data);
-                    transfer.next_data_sn = sn.wrapping_add(1);
-                    transfer.count(in_order, out.buffer_offset, data);
-                    transfer.done |= out.final_bit;
-                    let whole = !out.final_bit || transfer.received == transfer.length;
-                    match (inside, in_turn, whole) {
-                        (false, ..) => Some((
-                            "RFC 7143 11.8.4",
-                            format!("Data-Out at {} of {data} bytes leaves its R2T", out.buffer_offset),
-                        )),
-                        (_, false, _) => Some((
-                            "RFC 7143 11.7.5",
-                            format!("DataSN {sn} at {}, {expected} is next", out.buffer_offset),
-                        )),
-                        (.., false) => Some((
-                            "RFC 7143 11.8",
-                            format!(
-                                "the sequence of TTT {} ends after {} of {} bytes",
-                                out.ttt, transfer.received, transfer.length
-                            ),
-                        )),
-                        _ => None,
-                    }
-                }
-            }
+            task.solicited(&session.agreed, conn, out, data)
         };
         if let Some((rule, what)) = finding {
             self.broken(conn, rule, what);
