@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use initiator::{
-    ConnectError, DiscoveryError, Disk, IoError, IscsiUrl, KeyLine, PiTags, ProtectionType, Session,
-    SessionInfo, discovery,
+    ConnectError, DiscoveryError, Disk, IoError, IscsiName, IscsiUrl, KeyLine, PiTags, ProtectionType,
+    Session, SessionInfo, discovery,
 };
 use serde::Serialize;
 
@@ -150,17 +150,8 @@ pub fn run(args: Args) -> ExitCode {
 
 /// `Err` only for wrong usage; everything else is a result.
 fn examine(args: &Args, url: &IscsiUrl, out: &mut Examination) -> Result<(), ExitCode> {
-    match (url.portal.host.as_str(), url.portal.port).to_socket_addrs() {
-        Ok(addresses) => {
-            let addresses: Vec<String> = addresses.map(|address| address.to_string()).collect();
-            out.say("resolve", Verdict::Ok, addresses.join(", "));
-        }
-        Err(error) => {
-            let host = url.portal.host.clone();
-            let error = ConnectError::Resolve { host, error };
-            out.connect_failed("resolve", &error);
-            return Ok(());
-        }
+    if !resolve(url, out) {
+        return Ok(());
     }
     let mut options = args.client.options(url)?;
     options.reconnect_timeout = std::time::Duration::ZERO;
@@ -177,18 +168,7 @@ fn examine(args: &Args, url: &IscsiUrl, out: &mut Examination) -> Result<(), Exi
             return Ok(());
         }
     };
-    let opening = session.opening();
-    let address = opening.address.map(|address| address.to_string()).unwrap_or_default();
-    out.say(
-        "connect",
-        Verdict::Ok,
-        format!("{address} in {:.0} us", opening.connect_time.as_secs_f64() * 1e6),
-    );
-    let chap =
-        opening.chap.map_or("without CHAP".to_owned(), |algorithm| format!("by CHAP with {algorithm:?}"));
-    let tag = opening.portal_group_tag.map_or(String::new(), |tag| format!(", portal group {tag}"));
-    let login = out.say("login", Verdict::Ok, format!("{target}, {chap}{tag}"));
-    login.details = opening.keys.iter().map(KeyLine::to_string).collect();
+    opened(&session, target, out);
     parameters(&session, out);
     pings(&session, out);
     if let Some(lun) = url.lun {
@@ -202,27 +182,63 @@ fn examine(args: &Args, url: &IscsiUrl, out: &mut Examination) -> Result<(), Exi
             Err(error) => out.io_failed("LUNs", &error),
         }
     }
-    if let Some(info) = session.info() {
-        let digests = info.link.digests;
-        let failures = Failures::of(&info);
-        let verified = digests.header_verified + digests.data_verified;
-        let on_the_way = failures.digests() > 0 || info.losses > 0;
-        let verdict = if on_the_way || failures.protection() > 0 { Verdict::Failed } else { Verdict::Ok };
-        let what = format!("{verified} digests verified, session lost {} times", info.losses);
-        let line = out.say("session", verdict, what);
-        line.details = vec![failures.text()];
-        line.failures = Some(failures);
-        if on_the_way {
-            line.rule = Some("RFC 7143 7.8".to_owned());
-            line.remedy =
-                Some("something between here and there damages data: check cables, cards, memory".to_owned());
-            line.details.extend(info.last_loss.iter().map(ToString::to_string));
-        } else if failures.protection() > 0 {
-            line.rule = Some("SBC-3 4.22.4".to_owned());
-            line.remedy = Some("see the step that failed; `intact scrub` lists all bad blocks".to_owned());
+    counted(&session, out);
+    Ok(())
+}
+
+/// Looks for the addresses of the portal; false when there are none.
+fn resolve(url: &IscsiUrl, out: &mut Examination) -> bool {
+    match (url.portal.host.as_str(), url.portal.port).to_socket_addrs() {
+        Ok(addresses) => {
+            let addresses: Vec<String> = addresses.map(|address| address.to_string()).collect();
+            out.say("resolve", Verdict::Ok, addresses.join(", "));
+            true
+        }
+        Err(error) => {
+            let host = url.portal.host.clone();
+            out.connect_failed("resolve", &ConnectError::Resolve { host, error });
+            false
         }
     }
-    Ok(())
+}
+
+/// How long connecting took, and what the login led to.
+fn opened(session: &Session, target: &IscsiName, out: &mut Examination) {
+    let opening = session.opening();
+    let address = opening.address.map(|address| address.to_string()).unwrap_or_default();
+    out.say(
+        "connect",
+        Verdict::Ok,
+        format!("{address} in {:.0} us", opening.connect_time.as_secs_f64() * 1e6),
+    );
+    let chap =
+        opening.chap.map_or("without CHAP".to_owned(), |algorithm| format!("by CHAP with {algorithm:?}"));
+    let tag = opening.portal_group_tag.map_or(String::new(), |tag| format!(", portal group {tag}"));
+    let login = out.say("login", Verdict::Ok, format!("{target}, {chap}{tag}"));
+    login.details = opening.keys.iter().map(KeyLine::to_string).collect();
+}
+
+/// What the session has counted: digests that were verified, and what was damaged or lost.
+fn counted(session: &Session, out: &mut Examination) {
+    let Some(info) = session.info() else { return };
+    let digests = info.link.digests;
+    let failures = Failures::of(&info);
+    let verified = digests.header_verified + digests.data_verified;
+    let on_the_way = failures.digests() > 0 || info.losses > 0;
+    let verdict = if on_the_way || failures.protection() > 0 { Verdict::Failed } else { Verdict::Ok };
+    let what = format!("{verified} digests verified, session lost {} times", info.losses);
+    let line = out.say("session", verdict, what);
+    line.details = vec![failures.text()];
+    line.failures = Some(failures);
+    if on_the_way {
+        line.rule = Some("RFC 7143 7.8".to_owned());
+        line.remedy =
+            Some("something between here and there damages data: check cables, cards, memory".to_owned());
+        line.details.extend(info.last_loss.iter().map(ToString::to_string));
+    } else if failures.protection() > 0 {
+        line.rule = Some("SBC-3 4.22.4".to_owned());
+        line.remedy = Some("see the step that failed; `intact scrub` lists all bad blocks".to_owned());
+    }
 }
 
 fn discover(options: &initiator::Options, out: &mut Examination) {

@@ -199,20 +199,23 @@ fn serve(args: Args, log: &Log) -> ExitCode {
 
     reload_when_asked(&mut signals, &origin, &server);
     notify(&[NotifyState::Stopping]);
-    tracing::info!("ending: initiators have {} s to log out", args.grace);
-    // A second signal ends the server at once.
+    shut_down(Duration::from_secs(args.grace), signals, nbd, &server);
+    drop(plane);
+    ExitCode::SUCCESS
+}
+
+/// Ends the session of every initiator, which has `grace` to log out. A further signal ends the process at once.
+fn shut_down(grace: Duration, mut signals: Signals, nbd: Option<nbd::Server>, server: &Server) {
+    tracing::info!("ending: initiators have {} s to log out", grace.as_secs());
     std::thread::spawn(move || {
         if signals.forever().any(|signal| signal != SIGHUP) {
             std::process::exit(i32::from(FAILED));
         }
     });
-    let grace = Duration::from_secs(args.grace);
     if let Some(nbd) = nbd {
         nbd.shutdown(grace);
     }
     server.shutdown(grace);
-    drop(plane);
-    ExitCode::SUCCESS
 }
 
 /// Starts the control plane.
