@@ -1,9 +1,9 @@
 //! One connection of an evil target: command order, data transfer, and the rest of full feature phase.
 
 use super::behaviour::{Act, Incoming, Scene};
-use super::recovery::Kept;
+use super::kept::Kept;
 use super::session::{EvilSession, counts};
-use super::transfer::Task;
+use super::task::Tasks;
 use super::watch::Watch;
 use super::{POLL, Shared, lock};
 use crate::PeerError;
@@ -46,8 +46,7 @@ pub(super) struct Connection<'a> {
     parted: bool,
     /// Data of commands whose turn has not come yet.
     early: Vec<Received>,
-    pub(super) tasks: HashMap<u32, Task>,
-    pub(super) next_ttt: u32,
+    pub(super) tasks: Tasks,
     text: Vec<u8>,
     text_rest: Vec<u8>,
 }
@@ -71,8 +70,7 @@ pub(super) fn serve(stream: TcpStream, shared: &Shared) {
         after: Vec::new(),
         parted: false,
         early: Vec::new(),
-        tasks: HashMap::new(),
-        next_ttt: 0x1000,
+        tasks: Tasks::new(),
         text: Vec::new(),
         text_rest: Vec::new(),
     };
@@ -399,7 +397,7 @@ impl Connection<'_> {
         use TmfFunction::{AbortTask, AbortTaskSet, ClearTaskSet, LogicalUnitReset, TaskReassign};
         let mut taken_over = None;
         let response = match request.function {
-            AbortTask if self.tasks.remove(&request.referenced_task_tag.0).is_some() => {
+            AbortTask if self.tasks.remove(request.referenced_task_tag.0).is_some() => {
                 TmfResponse::FunctionComplete
             }
             AbortTask => {

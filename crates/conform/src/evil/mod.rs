@@ -8,9 +8,11 @@
 mod behaviour;
 mod connection;
 mod disk;
+mod kept;
 mod login;
 mod recovery;
 mod session;
+mod task;
 mod transfer;
 mod watch;
 

@@ -2,83 +2,13 @@
 //! lost connections are taken over.
 
 use super::connection::{Connection, End};
-use super::session::{Found, Orphan};
-use super::transfer::A_BIT_TAG;
+use super::kept::{A_BIT_TAG, Orphan};
+use super::session::Found;
 use crate::frame::{Frame, Received, u32_at};
 use iscsi_wire::{
     CmdSn, DataIn, DataSn, Itt, Opcode, RejectReason, ScsiResponse, SnackRequest, SnackType, StatSn,
     TaskManagementRequest, TmfResponse, Ttt,
 };
-use std::collections::{BTreeMap, HashMap};
-
-/// PDUs that were sent and not acknowledged.
-#[derive(Default)]
-pub(super) struct Kept {
-    data: HashMap<u32, BTreeMap<u32, Frame>>,
-    r2ts: HashMap<u32, BTreeMap<u32, Frame>>,
-    statuses: BTreeMap<u32, Frame>,
-}
-
-impl Kept {
-    /// Keeps a PDU that is about to be sent.
-    pub(super) fn keep(&mut self, frame: &Frame) {
-        let bhs = frame.bhs();
-        let (itt, number) = (bhs.itt().0, u32_at(&bhs, 36));
-        match Opcode::try_from(bhs.opcode()) {
-            Ok(Opcode::DataIn) => {
-                self.data.entry(itt).or_default().insert(number, frame.clone());
-                if bhs.as_bytes()[1] & 1 != 0 {
-                    self.statuses.insert(u32_at(&bhs, 24), frame.clone());
-                }
-            }
-            Ok(Opcode::R2t) => {
-                self.r2ts.entry(itt).or_default().insert(number, frame.clone());
-            }
-            Ok(Opcode::NopIn) if bhs.itt().is_reserved() => {}
-            _ => {
-                self.statuses.insert(u32_at(&bhs, 24), frame.clone());
-            }
-        }
-    }
-
-    /// The initiator has every response below `exp_stat_sn`. Returns the tasks that are complete.
-    pub(super) fn acknowledged(&mut self, exp_stat_sn: StatSn) -> Vec<u32> {
-        let over: Vec<u32> =
-            self.statuses.keys().copied().filter(|number| StatSn(*number).lt(exp_stat_sn)).collect();
-        let frames = over.iter().filter_map(|number| self.statuses.remove(number));
-        let tasks: Vec<u32> = frames.map(|frame| frame.bhs().itt().0).collect();
-        for itt in &tasks {
-            self.data.remove(itt);
-            self.r2ts.remove(itt);
-        }
-        tasks
-    }
-
-    /// The tasks that wait for a reassignment when the connection is lost.
-    pub(super) fn orphans(&mut self) -> HashMap<u32, Orphan> {
-        let mut orphans: HashMap<u32, Orphan> = HashMap::new();
-        for (itt, data) in self.data.drain() {
-            orphans.entry(itt).or_default().data = data;
-        }
-        for frame in std::mem::take(&mut self.statuses).into_values() {
-            let bhs = frame.bhs();
-            let of_command = [Opcode::ScsiResponse.code(), Opcode::DataIn.code()].contains(&bhs.opcode());
-            if of_command {
-                orphans.entry(bhs.itt().0).or_default().status = Some(frame);
-            }
-        }
-        orphans
-    }
-}
-
-/// The PDUs of a run; all PDUs from its start when the length is 0.
-fn run(kept: &BTreeMap<u32, Frame>, beg_run: u32, run_length: u32) -> Option<Vec<Frame>> {
-    if run_length == 0 {
-        let all: Vec<Frame> = kept.range(beg_run..).map(|(_, frame)| frame.clone()).collect();
-        return (!all.is_empty()).then_some(all);
-    }
-    (beg_run..beg_run.checked_add(run_length)?).map(|number| kept.get(&number).cloned()).collect()
-}
 
 impl Connection<'_> {
     /// Sends a PDU again, with the current command window.
@@ -91,21 +21,18 @@ impl Connection<'_> {
     }
 
     pub(super) fn snack(&mut self, request: &SnackRequest, rx: &Received) -> Result<(), End> {
-        let (itt, beg_run, run_length) = (request.itt.0, request.beg_run, request.run_length);
+        let (beg_run, run_length) = (request.beg_run, request.run_length);
         if self.level == 0 {
             self.watch.find("SNK-02", format!("a SNACK at level 0: {}", rx.line()));
             return self.reject(rx, RejectReason::ProtocolError);
         }
         let frames = match request.snack_type {
-            SnackType::DataOrR2t => {
-                let of = self.kept.data.get(&itt).or_else(|| self.kept.r2ts.get(&itt));
-                of.and_then(|kept| run(kept, beg_run, run_length))
-            }
+            SnackType::DataOrR2t => self.kept.data_or_r2ts(request.itt, beg_run, run_length),
             SnackType::Status => {
                 if !request.itt.is_reserved() || !request.ttt.is_reserved() {
                     self.watch.find("SNK-02", format!("tags in a status SNACK: {}", rx.line()));
                 }
-                run(&self.kept.statuses, beg_run, run_length)
+                self.kept.responses(beg_run, run_length)
             }
             SnackType::DataAck => return self.data_ack(request, rx),
             SnackType::RData => return self.r_data(request, rx),
@@ -113,9 +40,8 @@ impl Connection<'_> {
         let Some(frames) = frames else {
             self.watch
                 .find("SNK-02", format!("asks for what was not sent or was acknowledged: {}", rx.line()));
-            let of = self.kept.data.get(&itt).or_else(|| self.kept.r2ts.get(&itt));
-            let next = of.and_then(|kept| kept.keys().next_back()).map_or(0, |last| last + 1);
-            return self.reject_at(rx, RejectReason::ProtocolError, DataSn(next));
+            let next = DataSn(self.kept.next_number(request.itt));
+            return self.reject_at(rx, RejectReason::ProtocolError, next);
         };
         let now = self.stat_sn;
         for frame in frames {
@@ -127,7 +53,7 @@ impl Connection<'_> {
 
     fn data_ack(&mut self, request: &SnackRequest, rx: &Received) -> Result<(), End> {
         let itt = request.ttt.0 ^ A_BIT_TAG;
-        let Some(kept) = self.kept.data.get_mut(&itt) else {
+        let Some(kept) = self.kept.data_mut(itt) else {
             // The acknowledgement of the status may have overtaken the request.
             return Ok(());
         };
@@ -147,10 +73,9 @@ impl Connection<'_> {
             self.watch.find("SNK-04", format!("a malformed R-Data SNACK: {}", rx.line()));
             return self.reject(rx, RejectReason::ProtocolError);
         }
-        let Some(kept) = self.kept.data.remove(&request.itt.0) else {
+        let Some((kept, sent)) = self.kept.take_data(request.itt) else {
             return self.reject(rx, RejectReason::ProtocolError);
         };
-        let sent = self.kept.statuses.values().find(|frame| frame.bhs().itt() == request.itt).cloned();
         let mut data_sn = kept.keys().next().copied().unwrap_or(0);
         let mut residual = None;
         let count = kept.len();

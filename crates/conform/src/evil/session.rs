@@ -1,9 +1,9 @@
 //! The state that the connections of a session share: the command window, the live connections, and the tasks of lost
 //! connections.
 
+use super::kept::Orphan;
 use super::lock;
-use super::transfer::Task;
-use crate::frame::{Frame, Received};
+use crate::frame::Received;
 use iscsi_wire::{Cid, CmdSn, Isid, Itt, Opcode, Pdu, Tsih, keys, parse_number};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -50,17 +50,6 @@ impl State {
             self.exp_cmd_sn = self.exp_cmd_sn.next();
         }
     }
-}
-
-/// A task whose connection was lost. It waits for TASK REASSIGN.
-#[derive(Default)]
-pub(super) struct Orphan {
-    /// A write that still needs data.
-    pub(super) task: Option<Task>,
-    /// Its unacknowledged Data-In PDUs.
-    pub(super) data: BTreeMap<u32, Frame>,
-    /// Its response, if it has been sent.
-    pub(super) status: Option<Frame>,
 }
 
 /// The state of the task that a TASK REASSIGN names.
