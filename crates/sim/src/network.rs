@@ -525,8 +525,7 @@ impl State {
     pub(crate) fn pump(&mut self, conn: usize, side: Side) {
         let path = self.path(conn);
         loop {
-            let Network { conns, paths, .. } = &mut self.network;
-            let c = &mut conns[conn];
+            let c = &mut self.network.conns[conn];
             if !c.established {
                 return;
             }
@@ -554,45 +553,54 @@ impl State {
             }
             let (segment, length) = pipe.cut(path.segment_bytes);
             pipe.queued -= length;
-            pipe.sent_segments += 1;
-            let number = pipe.sent_segments;
-            let behind = pipe.flight / path.segment_bytes.max(1);
-            pipe.flight += length;
-
-            let busy = &mut paths[c.path].busy_until[side.0];
-            let on_wire = |bytes: u64| path.bandwidth.map_or(0, |rate| bytes * 1_000_000_000 / rate.max(1));
-            let waiting = busy.saturating_sub(self.now);
-            let dropped = path.congestion && waiting > on_wire(path.queue_bytes);
-            if !dropped {
-                *busy = (*busy).max(self.now) + on_wire(length as u64);
-            }
-            let mut at = (*busy).max(self.now) + path.delay_ns;
-            if path.jitter_ns > 0 {
-                at += self.rng.u64(0..=path.jitter_ns);
-            }
-            let lost = path.loss_ppm > 0 && self.rng.u32(0..1_000_000) < path.loss_ppm;
-            if dropped || lost {
-                let round_trip = 2 * path.delay_ns + waiting;
-                let timeout = pipe.lose(&path, number, behind);
-                at += if timeout { MIN_RTO_NS.max(2 * round_trip) } else { round_trip };
-                *busy += on_wire(length as u64);
-            }
-            let acknowledged_at = at + path.delay_ns;
-            let round_trip = (!dropped && !lost).then(|| acknowledged_at - self.now);
-            // It waits at the receiver for one that was lost.
-            pipe.measured.out_of_order += u32::from(at < pipe.last_arrival);
-            at = at.max(pipe.last_arrival);
-            pipe.last_arrival = at;
-            self.schedule(at, Event::Arrive { conn, side, what: Passing::Bytes(segment) });
-            if path.congestion {
-                self.schedule(
-                    acknowledged_at,
-                    Event::Acknowledged { conn, side, bytes: length, number, round_trip },
-                );
-            }
+            self.put_on_wire(conn, side, segment, length);
             if self.network.conns[conn].pipes[side.0].sending.is_some() {
                 self.take_over(conn, side);
             }
+        }
+    }
+
+    /// A segment of `length` bytes leaves `side` for the path's wire, which may lose it.
+    fn put_on_wire(&mut self, conn: usize, side: Side, segment: SmallVec<[Bytes; 2]>, length: usize) {
+        let path = self.path(conn);
+        let Network { conns, paths, .. } = &mut self.network;
+        let c = &mut conns[conn];
+        let pipe = &mut c.pipes[side.0];
+        pipe.sent_segments += 1;
+        let number = pipe.sent_segments;
+        let behind = pipe.flight / path.segment_bytes.max(1);
+        pipe.flight += length;
+
+        let busy = &mut paths[c.path].busy_until[side.0];
+        let on_wire = |bytes: u64| path.bandwidth.map_or(0, |rate| bytes * 1_000_000_000 / rate.max(1));
+        let waiting = busy.saturating_sub(self.now);
+        let dropped = path.congestion && waiting > on_wire(path.queue_bytes);
+        if !dropped {
+            *busy = (*busy).max(self.now) + on_wire(length as u64);
+        }
+        let mut at = (*busy).max(self.now) + path.delay_ns;
+        if path.jitter_ns > 0 {
+            at += self.rng.u64(0..=path.jitter_ns);
+        }
+        let lost = path.loss_ppm > 0 && self.rng.u32(0..1_000_000) < path.loss_ppm;
+        if dropped || lost {
+            let round_trip = 2 * path.delay_ns + waiting;
+            let timeout = pipe.lose(&path, number, behind);
+            at += if timeout { MIN_RTO_NS.max(2 * round_trip) } else { round_trip };
+            *busy += on_wire(length as u64);
+        }
+        let acknowledged_at = at + path.delay_ns;
+        let round_trip = (!dropped && !lost).then(|| acknowledged_at - self.now);
+        // It waits at the receiver for one that was lost.
+        pipe.measured.out_of_order += u32::from(at < pipe.last_arrival);
+        at = at.max(pipe.last_arrival);
+        pipe.last_arrival = at;
+        self.schedule(at, Event::Arrive { conn, side, what: Passing::Bytes(segment) });
+        if path.congestion {
+            self.schedule(
+                acknowledged_at,
+                Event::Acknowledged { conn, side, bytes: length, number, round_trip },
+            );
         }
     }
 
