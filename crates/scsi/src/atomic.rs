@@ -35,6 +35,7 @@ pub(crate) fn compare_and_write(request: &Request<'_>) -> Execution {
         blocks,
         durable: request.cdb.bit(1, 3) || !lu.write_cache(),
         bytes: wire_bytes(lu, 2 * blocks, protection.as_ref()),
+        then: None,
     })
     .protected(protection)
 }

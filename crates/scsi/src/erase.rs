@@ -17,11 +17,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::execution::{After, Execution, MediumPlan, Request};
+use crate::execution::{Continuation, Execution, MediumPlan, Request};
 use crate::logical_unit::LogicalUnit;
-use crate::medium::{FormatMark, MediumOp};
+use crate::medium::{FormatMark, MediumError, MediumOp, MediumReply};
 use crate::nexus::NexusId;
-use crate::outcome::Status;
 use crate::protection::ProtectionType;
 use crate::readiness::{EraseKind, Operation};
 use crate::sense::SenseData;
@@ -44,13 +43,6 @@ pub(crate) struct Erasure {
     /// formatted.
     becomes: Option<ProtectionType>,
     by: NexusId,
-}
-
-impl Erasure {
-    /// Task management, a reset or the loss of the nexus does not end it.
-    pub(crate) fn outlives_task(&self) -> bool {
-        self.kind == EraseKind::Sanitize
-    }
 }
 
 /// The options with which an operation starts.
@@ -253,7 +245,7 @@ fn start(
 
 impl Erasure {
     /// The next medium operation, or the end.
-    pub(crate) fn step(mut self, lu: &LogicalUnit) -> Execution {
+    fn step(mut self, lu: &LogicalUnit) -> Execution {
         if self.next_lba >= self.blocks && self.passes > 1 {
             self.passes -= 1;
             self.inverted ^= self.invert;
@@ -271,7 +263,7 @@ impl Erasure {
             return match self.becomes {
                 Some(kind) => Execution::medium(
                     MediumOp::Format(FormatMark::Ended(kind)),
-                    plan(After::Formatted { by: self.by, protection: kind }),
+                    MediumPlan::then(Formatted { by: self.by, protection: kind }),
                 ),
                 None => {
                     lu.with_state(|state| state.readiness.end());
@@ -299,29 +291,42 @@ impl Erasure {
 
     /// `op`, and then the next step.
     fn then(self, op: MediumOp) -> Execution {
-        Execution::medium(op, plan(After::Erase(self)))
+        Execution::medium(op, MediumPlan::then(self))
+    }
+}
+
+impl Continuation for Erasure {
+    fn replied(self: Box<Self>, lu: &LogicalUnit, _reply: MediumReply) -> Execution {
+        self.step(lu)
     }
 
-    /// The medium failed.
-    pub(crate) fn fail(self, lu: &LogicalUnit) -> Execution {
+    fn failed(self: Box<Self>, lu: &LogicalUnit, _error: MediumError) -> Execution {
         lu.with_state(|state| state.readiness.ended_early());
         Execution::check(self.kind.failed())
     }
+
+    /// Task management, a reset or the loss of the nexus does not end SANITIZE.
+    fn outlives_task(&self) -> bool {
+        self.kind == EraseKind::Sanitize
+    }
 }
 
-fn plan(after: After) -> MediumPlan {
-    MediumPlan { transfer_bytes: 0, good: Status::Good, after }
+/// The medium is storing its new format.
+#[derive(Debug)]
+struct Formatted {
+    by: NexusId,
+    protection: ProtectionType,
 }
 
-/// The medium has stored its new format.
-pub(crate) fn formatted(lu: &LogicalUnit, by: NexusId, protection: ProtectionType) -> Execution {
-    lu.with_state(|state| state.readiness.end());
-    lu.formatted(by, protection);
-    Execution::good()
-}
+impl Continuation for Formatted {
+    fn replied(self: Box<Self>, lu: &LogicalUnit, _reply: MediumReply) -> Execution {
+        lu.with_state(|state| state.readiness.end());
+        lu.formatted(self.by, self.protection);
+        Execution::good()
+    }
 
-/// The medium could not store its new format.
-pub(crate) fn format_failed(lu: &LogicalUnit) -> Execution {
-    lu.with_state(|state| state.readiness.ended_early());
-    Execution::check(EraseKind::Format.failed())
+    fn failed(self: Box<Self>, lu: &LogicalUnit, _error: MediumError) -> Execution {
+        lu.with_state(|state| state.readiness.ended_early());
+        Execution::check(EraseKind::Format.failed())
+    }
 }

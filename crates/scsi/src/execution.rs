@@ -4,15 +4,12 @@ use std::sync::Arc;
 
 use crate::cdb::Cdb;
 use crate::data_out::DataOut;
-use crate::erase::Erasure;
 use crate::logical_unit::LogicalUnit;
 use crate::medium::{MediumError, MediumOp, MediumReply};
-use crate::nexus::{Nexus, NexusId};
-use crate::orwrite::NewGeneration;
+use crate::nexus::Nexus;
 use crate::outcome::{DataInSource, Outcome, Status};
-use crate::protection::{Protection, ProtectionType};
+use crate::protection::Protection;
 use crate::sense::{Asc, SenseData, SenseKey};
-use crate::third_party::CopyRun;
 
 /// What a command waits for.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,8 +39,24 @@ pub(crate) struct Request<'a> {
 /// Handles the parameter list of a command.
 pub(crate) type ParameterHandler = fn(&Request<'_>, &[u8]) -> Execution;
 
+/// What a command does when the medium has answered, if that is more than to report the answer. The file of the command has it.
+pub(crate) trait Continuation: std::fmt::Debug + Send + Sync {
+    /// The medium has carried the operation out.
+    fn replied(self: Box<Self>, lu: &LogicalUnit, reply: MediumReply) -> Execution;
+
+    /// The medium has failed.
+    fn failed(self: Box<Self>, lu: &LogicalUnit, error: MediumError) -> Execution {
+        Execution::check(error.sense(lu))
+    }
+
+    /// Whether the command must continue when its task is aborted or its nexus is lost.
+    fn outlives_task(&self) -> bool {
+        false
+    }
+}
+
 /// What a command does with medium data-out.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct WritePlan {
     pub(crate) kind: WriteKind,
     pub(crate) lba: u64,
@@ -51,15 +64,17 @@ pub(crate) struct WritePlan {
     pub(crate) durable: bool,
     /// Bytes that the CDB requests.
     pub(crate) bytes: u64,
+    /// What follows when it is written.
+    pub(crate) then: Option<Box<dyn Continuation>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WriteKind {
     Write,
     Atomic,
-    /// Sets bits, or clears them and changes the generation.
+    /// Sets bits; `and`: clears them.
     OrWrite {
-        change: Option<NewGeneration>,
+        and: bool,
     },
     /// The data is no longer needed.
     Discard,
@@ -75,7 +90,7 @@ pub(crate) enum WriteKind {
 }
 
 /// What a command does with the answer of the medium.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct MediumPlan {
     pub(crate) transfer_bytes: u64,
     /// Status of success.
@@ -83,7 +98,19 @@ pub(crate) struct MediumPlan {
     pub(crate) after: After,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+impl MediumPlan {
+    /// Reports the answer, without data-out; success is GOOD.
+    pub(crate) fn report() -> Self {
+        Self { transfer_bytes: 0, good: Status::Good, after: After::End }
+    }
+
+    /// Continues with `then`, without data-out.
+    pub(crate) fn then(then: impl Continuation + 'static) -> Self {
+        Self { after: After::Then(Box::new(then)), ..Self::report() }
+    }
+}
+
+#[derive(Debug)]
 pub(crate) enum After {
     /// Complete with the plan's status.
     End,
@@ -93,16 +120,8 @@ pub(crate) enum After {
     MiscompareOffset,
     /// INFORMATION of a miscompare is the LBA of the block that differs.
     MiscompareLba { lba: u64, block_bytes: u32 },
-    /// The bitmap gets a new generation.
-    NewGeneration(NewGeneration),
-    /// Stop the unit.
-    Stop,
-    /// Continue erasing.
-    Erase(Erasure),
-    /// The unit has its new format.
-    Formatted { by: NexusId, protection: ProtectionType },
-    /// Data-in is a GET LBA STATUS parameter list.
-    LbaStatus { allocation_length: u32 },
+    /// The command has more to do.
+    Then(Box<dyn Continuation>),
 }
 
 enum Next {
@@ -110,7 +129,6 @@ enum Next {
     Parameters(Box<Parameters>),
     Write(WritePlan),
     Medium(MediumPlan),
-    Copy(Box<CopyRun>),
 }
 
 /// The handler of a parameter list that is still being transferred.
@@ -180,17 +198,22 @@ impl Execution {
 
     /// Waits for the data-out of a medium operation.
     pub(crate) fn write(plan: WritePlan) -> Self {
-        Self::at(Step::NeedDataOut { bytes: plan.bytes }, Next::Write(plan), plan.bytes)
+        let bytes = plan.bytes;
+        Self::at(Step::NeedDataOut { bytes }, Next::Write(plan), bytes)
     }
 
     /// Waits for the medium.
     pub(crate) fn medium(op: MediumOp, plan: MediumPlan) -> Self {
-        Self::at(Step::Medium(op), Next::Medium(plan), plan.transfer_bytes)
+        let bytes = plan.transfer_bytes;
+        Self::at(Step::Medium(op), Next::Medium(plan), bytes)
     }
 
-    /// Waits for a piece of a third-party copy; the command had `asked` bytes of parameters.
-    pub(crate) fn copying(op: MediumOp, run: CopyRun, asked: u64) -> Self {
-        Self::at(Step::Medium(op), Next::Copy(Box::new(run)), asked)
+    /// Continues with `then` when the data-out for which it waits has been written.
+    pub(crate) fn and_then(mut self, then: impl Continuation + 'static) -> Self {
+        if let Next::Write(plan) = &mut self.next {
+            plan.then = Some(Box::new(then));
+        }
+        self
     }
 
     /// How to treat the protection information of the blocks of the medium operation; `None` when the unit has none.
@@ -220,7 +243,7 @@ impl Execution {
     /// Whether it must continue when its task is aborted or its nexus is lost: only SANITIZE does.
     //= sbc3 4.11 SAN-01
     pub fn outlives_task(&self) -> bool {
-        matches!(&self.next, Next::Medium(MediumPlan { after: After::Erase(erasure), .. }) if erasure.outlives_task())
+        matches!(&self.next, Next::Medium(MediumPlan { after: After::Then(then), .. }) if then.outlives_task())
     }
 
     /// The answer to [`Step::NeedDataOut`]: exactly the bytes requested, or fewer when the initiator's expected data transfer
@@ -256,12 +279,7 @@ impl Execution {
         }
         let mut then = match (std::mem::replace(&mut self.next, Next::Finished), result) {
             (Next::Medium(plan), Ok(reply)) => plan.replied(lu, reply),
-            (Next::Copy(run), result) => run.replied(lu, result.map(drop)),
-            (Next::Medium(MediumPlan { after: After::Erase(erasure), .. }), Err(_)) => erasure.fail(lu),
-            (Next::Medium(MediumPlan { after: After::Formatted { .. }, .. }), Err(_)) => {
-                crate::erase::format_failed(lu)
-            }
-            (Next::Medium(_), Err(error)) => Self::check(error.sense(lu)),
+            (Next::Medium(plan), Err(error)) => plan.failed(lu, error),
             _ => Self::check(SenseData::new(SenseKey::HardwareError, Asc::INTERNAL_TARGET_FAILURE)),
         };
         then.alive = self.alive.take();
@@ -343,15 +361,12 @@ impl WritePlan {
             }
         }
         let WritePlan { lba, blocks, durable, .. } = self;
-        let mut after = After::End;
+        let mut after = self.then.map_or(After::End, After::Then);
         let miscompare_lba = After::MiscompareLba { lba, block_bytes: wire_block };
         let op = match self.kind {
             WriteKind::Write => MediumOp::Write { lba, blocks, durable },
             WriteKind::Atomic => MediumOp::WriteAtomic { lba, blocks, durable },
-            WriteKind::OrWrite { change } => {
-                after = change.map_or(After::End, After::NewGeneration);
-                MediumOp::OrWrite { lba, blocks, and: change.is_some(), durable }
-            }
+            WriteKind::OrWrite { and } => MediumOp::OrWrite { lba, blocks, and, durable },
             WriteKind::Discard => return Execution::good(),
             WriteKind::WriteAndVerify { bytchk } => {
                 after = miscompare_lba;
@@ -380,24 +395,16 @@ impl WritePlan {
 impl MediumPlan {
     fn replied(self, lu: &LogicalUnit, reply: MediumReply) -> Execution {
         let miscompare = SenseData::new(SenseKey::Miscompare, Asc::MISCOMPARE_DURING_VERIFY);
-        match (reply, self.after) {
+        let Self { transfer_bytes, good, after } = self;
+        match (reply, after) {
+            (reply, After::Then(then)) => then.replied(lu, reply),
             (MediumReply::Done, After::Read { lba, blocks }) => {
-                Execution::medium(MediumOp::Read { lba, blocks }, Self { after: After::End, ..self })
+                let plan = Self { transfer_bytes, good, after: After::End };
+                Execution::medium(MediumOp::Read { lba, blocks }, plan)
             }
-            (MediumReply::Done, After::Erase(erasure)) => erasure.step(lu),
-            (MediumReply::Done, After::Formatted { by, protection }) => {
-                crate::erase::formatted(lu, by, protection)
+            (MediumReply::Data, _) => {
+                Execution::done(Outcome { data_in: DataInSource::Medium, transfer_bytes, ..Outcome::good() })
             }
-            (MediumReply::Done, After::NewGeneration(new)) => {
-                lu.with_state(|state| state.generations.change(new));
-                Execution::good()
-            }
-            (MediumReply::Done, After::Stop) => crate::misc::stop(lu),
-            (MediumReply::Data, _) => Execution::done(Outcome {
-                data_in: DataInSource::Medium,
-                transfer_bytes: self.transfer_bytes,
-                ..Outcome::good()
-            }),
             //= sbc3 5.2 CAW-02
             (MediumReply::Miscompare { byte_offset }, After::MiscompareOffset) => {
                 Execution::check(miscompare.with_information(byte_offset))
@@ -407,10 +414,14 @@ impl MediumPlan {
                 Execution::check(miscompare.with_information(lba.saturating_add(block)))
             }
             (MediumReply::Miscompare { .. }, _) => Execution::check(miscompare),
-            (MediumReply::LbaStatus(descriptors), After::LbaStatus { allocation_length }) => {
-                Execution::done(crate::lba_status::data(&descriptors, allocation_length))
-            }
-            (MediumReply::Done | MediumReply::LbaStatus(_), _) => Execution::done(Outcome::status(self.good)),
+            (MediumReply::Done | MediumReply::LbaStatus(_), _) => Execution::done(Outcome::status(good)),
+        }
+    }
+
+    fn failed(self, lu: &LogicalUnit, error: MediumError) -> Execution {
+        match self.after {
+            After::Then(then) => then.failed(lu, error),
+            _ => Execution::check(error.sense(lu)),
         }
     }
 }

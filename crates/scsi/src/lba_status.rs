@@ -1,8 +1,9 @@
 //! GET LBA STATUS(16) (SBC-3 5.4).
 
-use crate::execution::{After, Execution, MediumPlan, Request};
-use crate::medium::{LbaStatusDescriptor, MediumOp};
-use crate::outcome::{Outcome, Status};
+use crate::execution::{Continuation, Execution, MediumPlan, Request};
+use crate::logical_unit::LogicalUnit;
+use crate::medium::{LbaStatusDescriptor, MediumOp, MediumReply};
+use crate::outcome::Outcome;
 use crate::read_write::check_range;
 
 const HEADER_BYTES: u32 = 8;
@@ -22,12 +23,29 @@ pub(crate) fn get_lba_status(request: &Request<'_>) -> Execution {
     let room = allocation_length.saturating_sub(HEADER_BYTES) / DESCRIPTOR_BYTES;
     Execution::medium(
         MediumOp::LbaStatus { lba, max_descriptors: room.clamp(1, MAX_DESCRIPTORS) },
-        MediumPlan { transfer_bytes: 0, good: Status::Good, after: After::LbaStatus { allocation_length } },
+        MediumPlan::then(StatusList { allocation_length }),
     )
 }
 
+/// The medium is asked for ranges.
+#[derive(Debug)]
+struct StatusList {
+    allocation_length: u32,
+}
+
+impl Continuation for StatusList {
+    fn replied(self: Box<Self>, _lu: &LogicalUnit, reply: MediumReply) -> Execution {
+        match reply {
+            MediumReply::LbaStatus(descriptors) => {
+                Execution::done(data(&descriptors, self.allocation_length))
+            }
+            _ => Execution::good(),
+        }
+    }
+}
+
 /// The parameter list: a header of 8 bytes and 16 bytes for each range.
-pub(crate) fn data(descriptors: &[LbaStatusDescriptor], allocation_length: u32) -> Outcome {
+fn data(descriptors: &[LbaStatusDescriptor], allocation_length: u32) -> Outcome {
     let descriptors = &descriptors[..descriptors.len().min(MAX_DESCRIPTORS as usize)];
     let length = 4 + DESCRIPTOR_BYTES * descriptors.len() as u32;
     let mut data = length.to_be_bytes().to_vec();

@@ -1,9 +1,10 @@
 //! Short commands: TEST UNIT READY, REQUEST SENSE, START STOP UNIT, diagnostics, PREVENT ALLOW MEDIUM REMOVAL and the
 //! defect lists of a medium that hides its defects.
 
-use crate::execution::{After, Execution, MediumPlan, Request};
-use crate::medium::MediumOp;
-use crate::outcome::{Outcome, Status};
+use crate::execution::{Continuation, Execution, MediumPlan, Request};
+use crate::logical_unit::LogicalUnit;
+use crate::medium::{MediumOp, MediumReply};
+use crate::outcome::Outcome;
 use crate::sense::{Asc, SenseData, SenseKey};
 
 pub(crate) fn test_unit_ready(_request: &Request<'_>) -> Execution {
@@ -40,10 +41,7 @@ pub(crate) fn start_stop_unit(request: &Request<'_>) -> Execution {
             Execution::good()
         }
         0 if no_flush || request.lu.write_protected() => stop(request.lu),
-        0 => Execution::medium(
-            MediumOp::Flush,
-            MediumPlan { transfer_bytes: 0, good: Status::Good, after: After::Stop },
-        ),
+        0 => Execution::medium(MediumOp::Flush, MediumPlan::then(Stop)),
         1 => {
             request.lu.with_state(|state| state.readiness.start());
             Execution::good()
@@ -52,8 +50,18 @@ pub(crate) fn start_stop_unit(request: &Request<'_>) -> Execution {
     }
 }
 
+/// START STOP UNIT with START 0 waits for its flush.
+#[derive(Debug)]
+struct Stop;
+
+impl Continuation for Stop {
+    fn replied(self: Box<Self>, lu: &LogicalUnit, _reply: MediumReply) -> Execution {
+        stop(lu)
+    }
+}
+
 /// The last step of START STOP UNIT with START 0.
-pub(crate) fn stop(lu: &crate::LogicalUnit) -> Execution {
+fn stop(lu: &LogicalUnit) -> Execution {
     lu.with_state(|state| state.readiness.stop());
     Execution::good()
 }

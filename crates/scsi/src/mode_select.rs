@@ -3,10 +3,9 @@
 //! A host that turns the write cache off sends no more flushes. So cached data goes to stable storage before GOOD; if that fails,
 //! the command fails and WCE is 0 all the same.
 
-use crate::execution::{After, Execution, MediumPlan, Request};
+use crate::execution::{Execution, MediumPlan, Request};
 use crate::medium::MediumOp;
 use crate::mode_pages::{PageControl, page_bytes, reserved_value};
-use crate::outcome::Status;
 use crate::sense::{Asc, SenseData};
 use crate::unit_attention::UaScope;
 
@@ -64,7 +63,7 @@ fn select(request: &Request<'_>, list: &[u8]) -> Execution {
         //= sbc3 6.4.5 MOD-03
         Ok(true) => Execution::medium(
             MediumOp::Settle,
-            MediumPlan { transfer_bytes: list.len() as u64, good: Status::Good, after: After::End },
+            MediumPlan { transfer_bytes: list.len() as u64, ..MediumPlan::report() },
         ),
         Ok(false) => Execution::good(),
         Err(sense) => Execution::check(sense),

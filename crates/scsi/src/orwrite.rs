@@ -8,7 +8,9 @@
 
 use std::sync::{Arc, Weak};
 
-use crate::execution::{Execution, Request, WriteKind};
+use crate::execution::{Continuation, Execution, Request, WriteKind};
+use crate::logical_unit::LogicalUnit;
+use crate::medium::MediumReply;
 use crate::outcome::{Outcome, Status};
 use crate::read_write::{Fields, write_blocks};
 use crate::sense::{Asc, SenseData};
@@ -21,9 +23,16 @@ const REFUSE: u8 = 7;
 
 /// The change that takes effect when a write completes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NewGeneration {
+struct NewGeneration {
     policy: u8,
     generation: u32,
+}
+
+impl Continuation for NewGeneration {
+    fn replied(self: Box<Self>, lu: &LogicalUnit, _reply: MediumReply) -> Execution {
+        lu.with_state(|state| state.generations.change(*self));
+        Execution::good()
+    }
 }
 
 /// Generations of the bitmap, and the operations in progress that rely on them.
@@ -85,7 +94,7 @@ impl Generations {
     }
 
     /// The write of a change has completed.
-    pub(crate) fn change(&mut self, new: NewGeneration) {
+    fn change(&mut self, new: NewGeneration) {
         (self.policy, self.previous, self.current) = (new.policy, self.current, new.generation);
     }
 }
@@ -104,7 +113,7 @@ fn set(request: &Request<'_>, fields: Fields, expected: u32) -> Execution {
         return busy();
     };
     match fate {
-        Fate::Perform => write_blocks(request, fields, WriteKind::OrWrite { change: None }).keeping(held),
+        Fate::Perform => write_blocks(request, fields, WriteKind::OrWrite { and: false }).keeping(held),
         Fate::Discard => write_blocks(request, fields, WriteKind::Discard),
         Fate::Refuse => mismatch(),
     }
@@ -120,7 +129,7 @@ fn change_and_clear(request: &Request<'_>, fields: Fields, expected: u32, new: N
         None => mismatch(),
         Some(None) => busy(),
         Some(Some(held)) => {
-            let execution = write_blocks(request, fields, WriteKind::OrWrite { change: Some(new) });
+            let execution = write_blocks(request, fields, WriteKind::OrWrite { and: true }).and_then(new);
             if fields.blocks == 0 && execution.is_good() {
                 request.lu.with_state(|state| state.generations.change(new));
             }

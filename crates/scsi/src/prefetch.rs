@@ -1,6 +1,6 @@
 //! PRE-FETCH(10) and (16) (SBC-3 5.7, 5.8).
 
-use crate::execution::{After, Execution, MediumPlan, Request};
+use crate::execution::{Execution, MediumPlan, Request};
 use crate::medium::MediumOp;
 use crate::outcome::Status;
 use crate::read_write::{Fields, check_range};
@@ -23,7 +23,7 @@ fn prefetch(request: &Request<'_>, fields: Fields) -> Execution {
     let good = if blocks == wanted { Status::ConditionMet } else { Status::Good };
     Execution::medium(
         MediumOp::Prefetch { lba: fields.lba, blocks },
-        MediumPlan { transfer_bytes: 0, good, after: After::End },
+        MediumPlan { good, ..MediumPlan::report() },
     )
 }
 

@@ -128,14 +128,16 @@ fn read(request: &Request<'_>, fields: Fields) -> Execution {
     if blocks == 0 {
         return Execution::good();
     }
-    let fua = fields.flag(request.cdb, FUA_BIT);
+    //= sbc3 5.9 CDB-07
+    let (op, after) = match fields.flag(request.cdb, FUA_BIT) && request.lu.write_cache() {
+        true => (MediumOp::Flush, After::Read { lba, blocks }),
+        false => (MediumOp::Read { lba, blocks }, After::End),
+    };
     let plan = MediumPlan {
         transfer_bytes: wire_bytes(request.lu, blocks, protection.as_ref()),
         good: Status::Good,
-        after: if fua && request.lu.write_cache() { After::Read { lba, blocks } } else { After::End },
+        after,
     };
-    //= sbc3 5.9 CDB-07
-    let op = if plan.after == After::End { MediumOp::Read { lba, blocks } } else { MediumOp::Flush };
     Execution::medium(op, plan).protected(protection)
 }
 
@@ -210,6 +212,7 @@ pub(crate) fn write_blocks(request: &Request<'_>, fields: Fields, kind: WriteKin
         //= sbc3 4.15 CDB-07 MOD-03
         durable: through || !request.lu.write_cache(),
         bytes: wire_bytes(request.lu, sent, protection.as_ref()),
+        then: None,
     })
     .protected(protection)
 }

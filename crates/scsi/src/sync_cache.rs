@@ -2,19 +2,15 @@
 //!
 //! IMMED is accepted, but the status still comes last: a host that sets it must cope with either.
 
-use crate::execution::{After, Execution, MediumPlan, Request};
+use crate::execution::{Execution, MediumPlan, Request};
 use crate::medium::MediumOp;
-use crate::outcome::Status;
 use crate::read_write::{Fields, check_range};
 
 fn synchronize(request: &Request<'_>, fields: Fields) -> Execution {
     if let Err(sense) = check_range(request.lu, fields.lba, fields.blocks) {
         return Execution::check(sense);
     }
-    Execution::medium(
-        MediumOp::Flush,
-        MediumPlan { transfer_bytes: 0, good: Status::Good, after: After::End },
-    )
+    Execution::medium(MediumOp::Flush, MediumPlan::report())
 }
 
 pub(crate) fn synchronize_cache_10(request: &Request<'_>) -> Execution {

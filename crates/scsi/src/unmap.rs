@@ -1,8 +1,7 @@
 //! UNMAP (SBC-3 5.27). Every descriptor is checked before any request to the medium.
 
-use crate::execution::{After, Execution, MediumPlan, Request};
+use crate::execution::{Execution, MediumPlan, Request};
 use crate::medium::MediumOp;
-use crate::outcome::Status;
 use crate::read_write::check_range;
 use crate::sense::{Asc, SenseData};
 
@@ -26,7 +25,7 @@ fn unmap_list(request: &Request<'_>, list: &[u8]) -> Execution {
         Ok(ranges) if ranges.is_empty() => Execution::good(),
         Ok(ranges) => Execution::medium(
             MediumOp::Unmap { ranges, durable: !request.lu.write_cache() },
-            MediumPlan { transfer_bytes: list.len() as u64, good: Status::Good, after: After::End },
+            MediumPlan { transfer_bytes: list.len() as u64, ..MediumPlan::report() },
         ),
     }
 }

@@ -1,8 +1,7 @@
 //! VERIFY and WRITE AND VERIFY (SBC-3 5.28 to 5.31, 5.36 to 5.39).
 
-use crate::execution::{After, Execution, MediumPlan, Request, WriteKind};
+use crate::execution::{Execution, MediumPlan, Request, WriteKind};
 use crate::medium::MediumOp;
-use crate::outcome::Status;
 use crate::protection::ProtectField;
 use crate::read_write::{Fields, check_access, type_2_only, write_blocks};
 use crate::sense::SenseData;
@@ -22,11 +21,9 @@ fn verify_medium(request: &Request<'_>, fields: Fields) -> Execution {
     match check_access(request, fields, ProtectField::Verify) {
         Err(sense) => Execution::check(sense),
         Ok(_) if blocks == 0 => Execution::good(),
-        Ok(protection) => Execution::medium(
-            MediumOp::Verify { lba, blocks },
-            MediumPlan { transfer_bytes: 0, good: Status::Good, after: After::End },
-        )
-        .protected(protection),
+        Ok(protection) => {
+            Execution::medium(MediumOp::Verify { lba, blocks }, MediumPlan::report()).protected(protection)
+        }
     }
 }
 

@@ -1,8 +1,7 @@
 //! WRITE SAME(10), (16) and (32) (SBC-3 5.43 to 5.45).
 
-use crate::execution::{After, Execution, MediumPlan, Request, WriteKind, WritePlan};
+use crate::execution::{Execution, MediumPlan, Request, WriteKind, WritePlan};
 use crate::medium::MediumOp;
-use crate::outcome::Status;
 use crate::protection::ProtectField;
 use crate::read_write::{Fields, check_range, type_2_only, wire_bytes};
 use crate::sense::SenseData;
@@ -44,11 +43,7 @@ fn write_same(request: &Request<'_>, mut fields: Fields, no_data_out: bool) -> E
     }
     if no_data_out {
         let op = MediumOp::WriteSame { lba, blocks, unmap, zero: true, durable };
-        return Execution::medium(
-            op,
-            MediumPlan { transfer_bytes: 0, good: Status::Good, after: After::End },
-        )
-        .protected(protection);
+        return Execution::medium(op, MediumPlan::report()).protected(protection);
     }
     Execution::write(WritePlan {
         kind: WriteKind::Same { unmap },
@@ -56,6 +51,7 @@ fn write_same(request: &Request<'_>, mut fields: Fields, no_data_out: bool) -> E
         blocks,
         durable,
         bytes: wire_bytes(lu, 1, protection.as_ref()),
+        then: None,
     })
     .protected(protection)
 }

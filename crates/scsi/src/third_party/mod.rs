@@ -35,7 +35,6 @@ pub(crate) use extended_copy::{copy_operation_abort, extended_copy_lid1, extende
 pub(crate) use results::{
     copy_status_lid1, copy_status_lid4, failed_segment_details, operating_parameters, rod_token_information,
 };
-pub(crate) use run::CopyRun;
 pub(crate) use token::{RodTokens, populate_token, write_using_token};
 
 /// MAXIMUM CSCD DESCRIPTOR COUNT of one command.

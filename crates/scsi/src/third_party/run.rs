@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::cscd::{self, Cscd};
 use super::{PIECE_BYTES, Record, Stage, token, with_unit};
 use crate::command_table::Access;
-use crate::execution::Execution;
+use crate::execution::{Continuation, Execution, MediumPlan};
 use crate::logical_unit::LogicalUnit;
-use crate::medium::{MediumError, MediumOp};
+use crate::medium::{MediumError, MediumOp, MediumReply};
 use crate::nexus::Nexus;
 use crate::read_write::check_range;
 use crate::sense::{Asc, SenseData, SenseKey};
@@ -33,7 +33,7 @@ impl Segment {
 
 /// A copy in progress.
 #[derive(Debug)]
-pub(crate) struct CopyRun {
+pub(super) struct CopyRun {
     nexus: Nexus,
     list_id: u32,
     /// False: the results will not be requested.
@@ -63,6 +63,20 @@ pub(super) struct Begin {
     /// The final stage if everything goes well.
     pub(super) last: Stage,
     pub(super) asked: u64,
+}
+
+impl Continuation for CopyRun {
+    fn replied(self: Box<Self>, lu: &LogicalUnit, _reply: MediumReply) -> Execution {
+        self.piece_done(lu)
+    }
+
+    fn failed(self: Box<Self>, lu: &LogicalUnit, error: MediumError) -> Execution {
+        let cause = match error {
+            MediumError::Gone => Asc::COPY_TARGET_DEVICE_NOT_REACHABLE,
+            _ => Asc::THIRD_PARTY_DEVICE_FAILURE,
+        };
+        self.fail(lu, aborted(cause))
+    }
 }
 
 impl CopyRun {
@@ -102,14 +116,7 @@ impl CopyRun {
     }
 
     /// The medium has finished a piece.
-    pub(crate) fn replied(mut self, lu: &LogicalUnit, result: Result<(), MediumError>) -> Execution {
-        if let Err(error) = result {
-            let cause = match error {
-                MediumError::Gone => Asc::COPY_TARGET_DEVICE_NOT_REACHABLE,
-                _ => Asc::THIRD_PARTY_DEVICE_FAILURE,
-            };
-            return self.fail(lu, aborted(cause));
-        }
+    fn piece_done(mut self, lu: &LogicalUnit) -> Execution {
         if self.valid.as_ref().is_some_and(|valid| !valid.load(Ordering::Acquire)) {
             return self.fail(lu, token::revoked());
         }
@@ -171,8 +178,8 @@ impl CopyRun {
             },
         };
         self.piece = blocks;
-        let asked = self.asked;
-        Execution::copying(op, self, asked)
+        let plan = MediumPlan { transfer_bytes: self.asked, ..MediumPlan::then(self) };
+        Execution::medium(op, plan)
     }
 
     /// The conditions that both sides must meet before a segment starts.
