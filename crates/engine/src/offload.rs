@@ -80,6 +80,8 @@ struct Pool {
     threads: usize,
     /// Threads that have a job.
     busy: usize,
+    /// Threads that wait to be woken. Those that are awake without a job look for one before they sleep.
+    asleep: usize,
     /// What each thread is doing, by its place.
     posts: Vec<Post>,
     /// Posts that are stuck.
@@ -244,6 +246,7 @@ impl Offload {
             waiting: VecDeque::new(),
             threads: 0,
             busy: 0,
+            asleep: 0,
             posts: Vec::new(),
             stuck: 0,
             looked: Instant::now(),
@@ -287,7 +290,7 @@ impl Offload {
     pub fn shutdown(&self) {
         let mut pool = self.shared.pool.lock();
         pool.shut_down = true;
-        self.shared.work.notify_all();
+        pool.asleep -= self.shared.work.notify_all();
         while pool.threads > 0 {
             self.shared.ended.wait(&mut pool);
         }
@@ -295,15 +298,19 @@ impl Offload {
 }
 
 impl Shared {
-    /// Provides a thread for the work that may start now: wakes an idle one, or starts a new one if too few are idle.
+    /// Provides a thread for the work that may start now: wakes one that sleeps, or starts a new one if too few are awake. Whoever gets a
+    /// job provides the next one, so one is enough.
     fn recruit(self: &Arc<Self>, mut pool: MutexGuard<'_, Pool>) {
         let may_start = pool.own.len() + pool.room(self.max_threads);
-        if may_start == 0 {
+        let awake = pool.threads - pool.busy - pool.asleep;
+        if awake >= may_start {
             return;
         }
-        if pool.threads - pool.busy >= may_start {
-            drop(pool);
-            self.work.notify_one();
+        if pool.asleep > 0 {
+            // If nobody hears it, every sleeper's time is up: each looks for work before it ends.
+            if self.work.notify_one() {
+                pool.asleep -= 1;
+            }
             return;
         }
         pool.threads += 1;
@@ -334,7 +341,10 @@ impl Shared {
                 if pool.shut_down || timed_out {
                     break;
                 }
+                pool.asleep += 1;
                 timed_out = self.work.wait_for(&mut pool, idle_limit).timed_out();
+                // Whoever wakes a thread counts it as awake.
+                pool.asleep -= usize::from(timed_out);
                 continue;
             };
             timed_out = false;
@@ -610,6 +620,39 @@ mod tests {
             }
             pool.shutdown();
         }
+    }
+
+    /// A thread that is counted as awake and sleeps would never be woken.
+    #[test]
+    fn who_sleeps_is_known() {
+        let pool = Offload::new(4);
+        let (done, finished) = channel();
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                let (pool, done) = (&pool, done.clone());
+                scope.spawn(move || {
+                    let lane = Lane::new(3);
+                    for n in 0..2000 {
+                        let done = done.clone();
+                        pool.submit(&lane, Box::new(move || done.send(n).unwrap()));
+                    }
+                });
+            }
+        });
+        assert_eq!((0..6000).map(|_| finished.recv().unwrap()).sum::<i32>(), 3 * 1999 * 1000);
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            let inner = pool.shared.pool.lock();
+            assert!(inner.busy + inner.asleep <= inner.threads);
+            if inner.asleep == inner.threads {
+                break;
+            }
+            assert!(Instant::now() < deadline, "{inner:?}");
+            drop(inner);
+            std::thread::yield_now();
+        }
+        pool.shutdown();
+        assert_eq!(pool.shared.pool.lock().asleep, 0);
     }
 
     #[test]
