@@ -3,8 +3,8 @@
 
 use crate::cdb::Cdb;
 use crate::command_table::{self, Lookup};
+use crate::dispatch::check_cdb;
 use crate::inquiry;
-use crate::logical_unit::check_cdb;
 use crate::outcome::Outcome;
 use crate::report_luns::list;
 use crate::sense::{Asc, SenseData};

@@ -259,7 +259,7 @@ impl Execution {
                 } else {
                     let request = Request { lu, nexus, cdb, offered: data.offered() };
                     let execution = handler(&request, &data.to_vec(bytes));
-                    lu.note_end(nexus, &execution);
+                    execution.note_end(lu, nexus);
                     execution
                 }
             }
@@ -302,6 +302,13 @@ impl Execution {
             && outcome.data_in == DataInSource::None
         {
             outcome.transfer_bytes = asked;
+        }
+    }
+
+    /// Tells the unit the status with which the command has ended, if it has.
+    pub(crate) fn note_end(&self, lu: &LogicalUnit, nexus: &Nexus) {
+        if let Step::Done(outcome) = &self.step {
+            lu.note_status(nexus, outcome.status);
         }
     }
 

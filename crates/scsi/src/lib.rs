@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 mod absent;
+mod access;
 mod access_state;
 mod atomic;
 mod attached;
@@ -27,6 +28,7 @@ mod cdb;
 mod command_table;
 mod config;
 mod data_out;
+mod dispatch;
 mod erase;
 mod execution;
 mod identifying;

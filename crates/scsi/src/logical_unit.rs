@@ -1,9 +1,4 @@
-//! The logical unit: configuration, state, and the checks that every command passes before its handler runs.
-//!
-//! Order of the checks: unit attention, missing medium, access state and reservation (both only for known commands), known command,
-//! CDB length and reserved bits, readiness, write protection. A read or write takes no lock while no unit attention is pending for
-//! its nexus, nothing is reserved, the unit is ready, every target port group is in an active state, and there are no tokens or
-//! blocks marked as unreadable.
+//! The logical unit: its configuration and its state. What a command passes before its handler runs is in `dispatch`.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -11,35 +6,21 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 
+use crate::access::Access;
 use crate::access_state::AccessState;
-use crate::cdb::{Cdb, MAX_CDB_BYTES};
-use crate::command_table::{self, Access, Attention, Command, Lookup, MediumUse, VARIABLE_LENGTH};
 use crate::config::{LuConfig, Paths};
-use crate::execution::{Execution, Request, Step};
 use crate::identifying::IdentifyingInformation;
 use crate::mode_pages::ModePages;
 use crate::nexus::{Nexus, NexusId};
 use crate::orwrite::Generations;
-use crate::outcome::{Outcome, Status};
+use crate::outcome::Status;
 use crate::persistent_reservation::{PersistentReservations, PrState, allowed};
 use crate::protection::{PiModes, ProtectionType};
 use crate::readiness::Readiness;
 use crate::sense::{Asc, SenseData, SenseKey};
-use crate::state::{GATE_ACCESS, GATE_NOT_READY, GATE_RESERVED, GATE_UNIT_ATTENTION, State};
+use crate::state::State;
 use crate::third_party::Neighbours;
 use crate::unit_attention::UaScope;
-
-/// A variable-length CDB holds its own length; the number of bytes delivered by the transport must match.
-//= rfc7143 11.2.2.3 AHS-04
-//= sbc3 4.2.5 CDB-06
-fn variable_length_mismatch(cdb: &[u8]) -> Option<SenseData> {
-    const HEADER_BYTES: usize = 8;
-    let announced = match cdb {
-        [VARIABLE_LENGTH, _, _, _, _, _, _, additional, ..] => HEADER_BYTES + usize::from(*additional),
-        _ => return None,
-    };
-    (announced != cdb.len()).then(|| SenseData::cdb_field(7, None))
-}
 
 /// The part of a unit's state that survives a loss of power, if there is a place to store it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -357,6 +338,11 @@ impl LogicalUnit {
         });
     }
 
+    /// What must be checked under the lock before a command runs: bits of `state::GATE_*`.
+    pub(crate) fn gate(&self) -> u32 {
+        self.gate.load(Ordering::Acquire)
+    }
+
     /// Runs `f` on the state and then brings the lock-free copies up to date.
     pub(crate) fn with_state<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.state.lock();
@@ -372,28 +358,6 @@ impl LogicalUnit {
         self.watched.store(watched, Ordering::Release);
         self.gate.store(state.gate(), Ordering::Release);
         result
-    }
-
-    /// Starts a command. `cdb` is the whole CDB, including its extended part; iSCSI pads short ones to 16 bytes.
-    ///
-    /// Same as [`LogicalUnit::begin_offering`] with no data-out.
-    pub fn begin(&self, nexus: &Nexus, cdb: &[u8]) -> Execution {
-        self.begin_offering(nexus, cdb, 0)
-    }
-
-    /// Starts a command with which the initiator offers `offered` bytes of data-out (its expected data transfer length, 0 without
-    /// the W bit): a COMPARE AND WRITE of no blocks is rejected when it offers data.
-    pub fn begin_offering(&self, nexus: &Nexus, cdb: &[u8], offered: u64) -> Execution {
-        let mut execution = self.dispatch(nexus, cdb, offered);
-        self.note_end(nexus, &execution);
-        execution.finish(self);
-        execution
-    }
-
-    pub(crate) fn note_end(&self, nexus: &Nexus, execution: &Execution) {
-        if let Step::Done(outcome) = execution.step() {
-            self.note_status(nexus, outcome.status);
-        }
     }
 
     /// A command of the nexus ended with this status, also one that the unit never saw. With UA_INTLCK 3, a status that carries no
@@ -432,81 +396,7 @@ impl LogicalUnit {
         })
     }
 
-    fn dispatch(&self, nexus: &Nexus, cdb: &[u8], offered: u64) -> Execution {
-        let lookup = command_table::find(cdb, self);
-        let gate = self.gate.load(Ordering::Acquire);
-        if gate != 0
-            && let Some(refusal) = self.gate_check(gate, nexus, &lookup, cdb)
-        {
-            return refusal;
-        }
-        if let Some(sense) = variable_length_mismatch(cdb) {
-            return Execution::check(sense);
-        }
-        let command = match lookup {
-            Lookup::Found(command) => command,
-            //= spc4 4.2.6 CDB-02
-            Lookup::UnknownOpcode => {
-                return Execution::check(SenseData::illegal(Asc::INVALID_OPERATION_CODE));
-            }
-            Lookup::UnknownServiceAction { byte, bit } => {
-                return Execution::check(SenseData::cdb_field(byte, bit));
-            }
-        };
-        if let Some(sense) = check_cdb(command, cdb) {
-            return Execution::check(sense);
-        }
-        if command.medium != MediumUse::None
-            && gate & GATE_NOT_READY != 0
-            && let Some((sense, cure)) = self.with_state(|state| state.readiness.obstacle())
-            && (cure.is_none() || !matches!(command.medium, MediumUse::Erase(kind) if Some(kind) == cure))
-        {
-            return Execution::check(sense);
-        }
-        let writes = matches!(command.medium, MediumUse::Write | MediumUse::Erase(_));
-        if let Err(sense) = self.check_write_protection(writes) {
-            return Execution::check(sense);
-        }
-        (command.handler)(&Request { lu: self, nexus, cdb: &Cdb::new(cdb), offered })
-    }
-
-    /// The response if a pending unit attention, a missing medium, an access state or a reservation stops the command.
-    fn gate_check(&self, gate: u32, nexus: &Nexus, lookup: &Lookup, cdb: &[u8]) -> Option<Execution> {
-        let command = match lookup {
-            Lookup::Found(command) => Some(*command),
-            _ => None,
-        };
-        let attention = command.map_or(Attention::Report, |command| command.attention);
-        //= sam5 5.14.1 UA-02
-        if gate & GATE_UNIT_ATTENTION != 0
-            && attention == Attention::Report
-            && nexus.may_have_attention()
-            && let Some(asc) = self.with_state(|state| state.report_attention(nexus.id))
-        {
-            return Some(Execution::check(SenseData::new(SenseKey::UnitAttention, asc)));
-        }
-        // Reservations and mode pages also belong to the missing disk: nothing may be stored in its place.
-        if self.config.missing && attention == Attention::Report {
-            let asc = Asc::MANUAL_INTERVENTION_REQUIRED;
-            return Some(Execution::check(SenseData::new(SenseKey::NotReady, asc)));
-        }
-        //= spc4 5.15.2.4 ALU-04 ALU-05
-        if gate & GATE_ACCESS != 0
-            && let Some(command) = command
-            && let Some(sense) = self.access_state(nexus.target_port_group).refusal(command.reach)
-        {
-            return Some(Execution::check(sense));
-        }
-        if gate & GATE_RESERVED == 0 {
-            return None;
-        }
-        let access = command?.access.resolve(cdb);
-        //= sam5 5.3.1 SNS-06
-        let conflict = || Execution::done(Outcome::status(Status::ReservationConflict));
-        (!self.reservations_admit(nexus, access)).then(conflict)
-    }
-
-    fn reservations_admit(&self, nexus: &Nexus, access: Access) -> bool {
+    pub(crate) fn reservations_admit(&self, nexus: &Nexus, access: Access) -> bool {
         let state = self.state.lock();
         match state.reserved_by {
             Some(holder) => access.passes_spc2(holder == nexus.id),
@@ -527,7 +417,7 @@ impl LogicalUnit {
     }
 
     //= sbc3 4.12 SNS-03
-    fn check_write_protection(&self, writes: bool) -> Result<(), SenseData> {
+    pub(crate) fn check_write_protection(&self, writes: bool) -> Result<(), SenseData> {
         if !writes || !self.write_protected() {
             return Ok(());
         }
@@ -536,23 +426,12 @@ impl LogicalUnit {
     }
 }
 
-//= spc4 4.2.6 CDB-01
-pub(crate) fn check_cdb(command: &Command, cdb: &[u8]) -> Option<SenseData> {
-    let usage = command.usage;
-    if cdb.len() < usage.len() {
-        return Some(SenseData::cdb_field(u16::try_from(cdb.len()).unwrap_or(0), None));
-    }
-    debug_assert!(usage.len() <= MAX_CDB_BYTES);
-    let at = (1..usage.len()).find(|&at| cdb[at] & !usage[at] != 0)?;
-    let bit = 7 - (cdb[at] & !usage[at]).leading_zeros() as u8;
-    Some(SenseData::cdb_field(at as u16, Some(bit)))
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
 
     use super::*;
+    use crate::Step;
 
     /// How long a thread that needs no lock may take to be scheduled. A failing test takes that long.
     const FAR_TOO_LONG: Duration = Duration::from_secs(10);

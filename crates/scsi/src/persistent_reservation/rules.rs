@@ -1,7 +1,7 @@
 //! Which commands a reservation admits (SPC-4 table 51, SBC-3 table 13), as one small table.
 
 use super::Kind;
-use crate::command_table::Access;
+use crate::access::Access;
 
 /// The relation of a nexus to the reservation of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::cscd::{self, Cscd};
-use super::{PIECE_BYTES, Record, Stage, token, with_unit};
-use crate::command_table::Access;
+use super::{PIECE_BYTES, Record, Stage, with_unit};
+use crate::access::Access;
 use crate::execution::{Continuation, Execution, MediumPlan};
 use crate::logical_unit::LogicalUnit;
 use crate::medium::{MediumError, MediumOp, MediumReply};
@@ -118,7 +118,7 @@ impl CopyRun {
     /// The medium has finished a piece.
     fn piece_done(mut self, lu: &LogicalUnit) -> Execution {
         if self.valid.as_ref().is_some_and(|valid| !valid.load(Ordering::Acquire)) {
-            return self.fail(lu, token::revoked());
+            return self.fail(lu, revoked());
         }
         if self.cancelled.load(Ordering::Acquire) {
             return self.fail(lu, aborted(Asc::COMMANDS_CLEARED_BY_DEVICE_SERVER));
@@ -231,6 +231,11 @@ impl CopyRun {
             }
         });
     }
+}
+
+/// Sense for a token whose data has changed.
+pub(super) fn revoked() -> SenseData {
+    SenseData::illegal(Asc::TOKEN_REVOKED)
 }
 
 fn aborted(asc: Asc) -> SenseData {

@@ -15,7 +15,7 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 
 use super::cscd::{self, Cscd};
-use super::run::{Begin, CopyRun, Segment};
+use super::run::{Begin, CopyRun, Segment, revoked};
 use super::{MAX_RANGES, MAX_TOKEN_BYTES, Record, Stage};
 use crate::execution::{Execution, Request};
 use crate::logical_unit::LogicalUnit;
@@ -101,11 +101,6 @@ impl RodTokens {
             self.held.swap_remove(at);
         }
     }
-}
-
-/// Sense for a token whose data has changed.
-pub(super) fn revoked() -> SenseData {
-    SenseData::illegal(Asc::TOKEN_REVOKED)
 }
 
 fn fetch(request: &Request<'_>, header: usize, handler: crate::execution::ParameterHandler) -> Execution {
