@@ -120,9 +120,14 @@ impl SessionInfo {
         self.events += 1;
     }
 
-    pub(crate) fn lost(&mut self, link: LinkStats, recovery: RecoveryCounters, reason: &CloseReason) {
+    /// A session has ended, with these counts.
+    pub(crate) fn add_counts(&mut self, link: LinkStats, recovery: RecoveryCounters) {
         (self.link, self.recovery) = (link, add(self.recovery, recovery));
         self.connections.clear();
+    }
+
+    pub(crate) fn lost(&mut self, link: LinkStats, recovery: RecoveryCounters, reason: &CloseReason) {
+        self.add_counts(link, recovery);
         self.losses += 1;
         self.last_loss = Some(reason.clone());
     }

@@ -312,6 +312,7 @@ fn options(plan: &InitiatorPlan, number: u8) -> Options {
     options.session.bounds = plan.bounds.clone();
     options.session.ping_interval = plan.ping;
     options.session.ping_timeout = plan.ping;
+    options.session.starved_timeouts = plan.starved_timeouts;
     options.session.scheduling = plan.scheduling;
     options.connections = plan.connections;
     if plan.tunes {

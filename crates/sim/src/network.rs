@@ -659,6 +659,7 @@ impl State {
         match what {
             Passing::Fin => pipe.fin_received = true,
             Passing::Bytes(pieces) => {
+                pipe.measured.delivered_at = self.now;
                 for mut piece in pieces {
                     let end = pipe.arrived_bytes + piece.len() as u64;
                     let mut flips = std::mem::take(&mut pipe.flips);

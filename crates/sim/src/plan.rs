@@ -7,6 +7,7 @@ use blockstore::Placement;
 use fastrand::Rng;
 use initiator::{EngineKind, Scheduling};
 use iscsi_core::chap::ChapAlgorithm;
+use iscsi_core::initiator::SessionConfig;
 use iscsi_core::params::{Asymmetric, Bounds, DigestPolicy, TaskReporting};
 use iscsi_core::send_order::SendOrder;
 
@@ -124,6 +125,8 @@ pub struct InitiatorPlan {
     pub load: LoadPlan,
     /// Idle time before it pings, and time it waits for the answer.
     pub ping: Duration,
+    /// Timeouts of TCP after which it gives up a connection that delivers nothing while others do; zero: never.
+    pub starved_timeouts: u32,
     /// Connections of its session, if the target allows as many.
     pub connections: u16,
     /// It chooses their number itself, up to `connections`.
@@ -153,6 +156,7 @@ impl InitiatorPlan {
             bounds: Self::bounds_of(connections),
             load,
             ping: Duration::from_secs(60),
+            starved_timeouts: SessionConfig::default().starved_timeouts,
             connections,
             tunes: false,
             recovery: 2,
@@ -296,6 +300,9 @@ impl Plan {
             if rng.bool() && initiator.bounds.asymmetric.is_used() {
                 initiator.bounds.asymmetric = Asymmetric::Halves;
             }
+        }
+        for initiator in &mut self.initiators {
+            initiator.starved_timeouts = rng.u32(0..=3);
         }
     }
 
@@ -446,6 +453,7 @@ fn random_initiator(
         bounds,
         load,
         ping,
+        starved_timeouts: 0,
         connections,
         tunes: false,
         recovery,

@@ -47,7 +47,7 @@ const REMARKS: &[(&str, &str)] = &[
     ("reason=CloseConnection", "The lost connection is taken out of the session."),
     (
         "response=Success time2wait",
-        "The target asks for a second (DefaultTime2Wait) before tasks are reassigned. The other connection goes on meanwhile.",
+        "The tasks are ready: nobody need wait (Time2Wait 0), although DefaultTime2Wait is a second.",
     ),
     (
         "function=TaskReassign",

@@ -11,7 +11,7 @@ use blockstore::{
     BlockStore, Fault as StoreFault, FaultError, FaultHandle, FaultRule, FaultStore, Op, OpSet,
 };
 use fastrand::Rng;
-use initiator::TuningInfo;
+use initiator::{RecoveryCounters, TuningInfo};
 use iscsi_core::Time;
 
 use crate::hosts::{Running, Serving};
@@ -79,6 +79,8 @@ pub struct Course {
     pub trace: Vec<(Time, u64)>,
     /// What its session did, if it chooses the number of its connections itself.
     pub tuning: Option<TuningInfo>,
+    /// What its session recovered from.
+    pub recovery: RecoveryCounters,
 }
 
 enum Action {
@@ -234,6 +236,7 @@ impl Run {
         let course = self.initiators.first().map(|first| Course {
             trace: std::mem::take(&mut first.progress.lock().trace),
             tuning: first.session.info().tuning(),
+            recovery: first.session.info().recovery,
         });
         for initiator in &self.initiators {
             let progress = initiator.progress.lock().clone();

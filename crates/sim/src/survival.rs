@@ -55,6 +55,8 @@ pub struct Survival {
     pub commands: u32,
     /// Idle time before the initiator pings, and time it waits for the answer.
     pub ping: Duration,
+    /// Timeouts of TCP after which it gives up a connection that delivers nothing while others do; zero: never.
+    pub starved_timeouts: u32,
     /// DefaultTime2Wait: seconds until the tasks of a lost connection may be reassigned.
     pub time2wait_s: u16,
     /// What happens.
@@ -66,6 +68,8 @@ pub struct Survival {
 pub struct Survived {
     /// Longest time without a command that ends, from just before the mishap, ms.
     pub stall_ms: f64,
+    /// Connections that the initiator lost or gave up.
+    pub connections_lost: u64,
     /// Sessions that were lost: at level 2, none while a connection is left.
     pub sessions_lost: u64,
     /// Commands that ended, and that were given up.
@@ -91,6 +95,7 @@ impl Survival {
         let gaps = ends.windows(2).filter(|pair| pair[1] > from).map(|pair| pair[1] - pair[0]);
         Ok(Survived {
             stall_ms: gaps.fold(0.0, f64::max),
+            connections_lost: course.recovery.connections_lost,
             sessions_lost: report.recoveries,
             done: report.done,
             failed: report.failed,
@@ -122,6 +127,7 @@ impl Survival {
         let initiator = InitiatorPlan {
             bounds,
             ping: self.ping,
+            starved_timeouts: self.starved_timeouts,
             // Uses the connections in turn, so that the one concerned carries commands.
             scheduling: Scheduling::RoundRobin,
             measuring: Some(Measuring { until: iscsi_core::Time::MAX, trace_bytes: 1 }),

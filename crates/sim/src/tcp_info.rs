@@ -10,7 +10,7 @@ use crate::air::host;
 use crate::network::{NEAR, Side};
 use crate::world::{Nanos, State};
 
-/// What is measured about one direction of a connection on a wire with congestion windows.
+/// What is measured about one direction of a connection: the round trips on a wire with congestion windows only.
 #[derive(Default)]
 pub(crate) struct Measured {
     /// Round trips, nanoseconds: smoothed (RFC 6298), and the shortest.
@@ -20,6 +20,8 @@ pub(crate) struct Measured {
     pub retransmitted: u32,
     /// Segments that reached the receiver before one sent earlier.
     pub out_of_order: u32,
+    /// When bytes last reached the receiver.
+    pub delivered_at: Nanos,
 }
 
 impl Measured {
@@ -35,18 +37,23 @@ impl State {
     /// What the host of `side` knows; `None` on a wire without a TCP of its own.
     pub(crate) fn tcp_info(&self, conn: usize, side: Side) -> Option<TcpInfo> {
         let c = &self.network.conns[conn];
-        match (&self.network.paths[c.path].air, c.air) {
-            (Some(air), Some(number)) => Some(on_air(air.link.endpoint(number, host(side)))),
-            _ => self.on_wire(conn, side),
-        }
+        let known = match (&self.network.paths[c.path].air, c.air) {
+            (Some(air), Some(number)) => on_air(air.link.endpoint(number, host(side))),
+            _ => self.on_wire(conn, side)?,
+        };
+        // What arrives is acknowledged, and acknowledges what came the other way: a fault holds back both.
+        let delivered_at = c.pipes.iter().map(|pipe| pipe.measured.delivered_at).max().unwrap_or_default();
+        Some(TcpInfo { last_ack_received: Duration::from_nanos(self.now - delivered_at), ..known })
     }
 
-    /// On a wire with congestion windows. Only the initiator's hosts know anything: what a target concludes from it is not part of this
-    /// model.
+    /// On a wire. Only the initiator's hosts know anything: what a target concludes from it is not part of this model.
     fn on_wire(&self, conn: usize, side: Side) -> Option<TcpInfo> {
         let path = self.path(conn);
-        if side != NEAR || !path.congestion {
+        if side != NEAR {
             return None;
+        }
+        if !path.congestion {
+            return Some(TcpInfo::default());
         }
         let c = &self.network.conns[conn];
         let (out, back) = (&c.pipes[side.0], &c.pipes[side.other().0]);

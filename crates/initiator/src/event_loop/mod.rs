@@ -255,6 +255,7 @@ impl<P: Platform> EventLoop<P> {
                 self.on_outcome(outcome);
             }
             State::Up(up) if up.next_deadline().is_some_and(|at| at <= self.now) => {
+                up.ask_transports(&self.driver, self.now, self.options.session.starved_timeouts);
                 up.session.handle_timeout(self.now);
                 self.drain_actions();
                 self.join_on_time();

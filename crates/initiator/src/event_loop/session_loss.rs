@@ -22,6 +22,7 @@ impl<P: Platform> EventLoop<P> {
             let State::Up(up) = self.take_state() else { return };
             let mut up = *up;
             up.stop_joining(&mut self.driver);
+            self.info.add_counts(up.stats(), up.session.counters());
             let unfinished = up.session.unfinished();
             //= rfc7143 11.14 LGO-01 LGO-03
             let mut links: Vec<Link> = up.connections.into_iter().map(|connection| connection.link).collect();

@@ -3,11 +3,12 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use engine::{Driver, Link, LinkStats, Token};
+use engine::{Driver, Link, LinkStats, TcpInfo, Token};
 use iscsi_core::Time;
 use iscsi_core::initiator::session::InitiatorSession;
 use iscsi_core::pdu_writer::TxPdu;
 use iscsi_core::wire::{Bhs, Cid};
+use smallvec::SmallVec;
 
 use super::connecting::Attempt;
 use super::offload::Offload;
@@ -18,6 +19,8 @@ use crate::offloaded::Agent;
 pub(super) const MIN_BACKOFF: Duration = Duration::from_millis(100);
 /// Longest pause between two attempts.
 pub(super) const MAX_BACKOFF: Duration = Duration::from_secs(5);
+/// Shortest timeout of a TCP, as of Linux.
+const MIN_TCP_TIMEOUT: Duration = Duration::from_millis(200);
 /// What may wait to be sent, in addition to our own data, before receiving stops, bytes.
 const TX_SLACK_BYTES: usize = 4 * 1024 * 1024;
 
@@ -107,6 +110,17 @@ impl Up {
     /// The address of the portal that the connection `cid` uses.
     pub(super) fn address(&self, cid: Cid) -> Option<SocketAddr> {
         self.connections.iter().find(|connection| connection.cid == cid).map(|found| found.address)
+    }
+
+    /// Tells the session which of the connections that it doubts have a TCP that still hears of its peer, or has not waited for as long
+    /// as the session does.
+    pub(super) fn ask_transports(&mut self, driver: &impl Driver, now: Time, timeouts: u32) {
+        let doubted: SmallVec<[Cid; 8]> = self.session.doubted().collect();
+        for cid in doubted {
+            let link = self.link(cid).map(|link| link.token());
+            let info = link.and_then(|token| driver.tcp_info(token));
+            self.session.transport_lives(cid, info.map_or(now, |info| alive_at(&info, now, timeouts)));
+        }
     }
 
     pub(super) fn by_token(&mut self, token: Token) -> Option<&mut Connection> {
@@ -264,6 +278,16 @@ impl Up {
     /// Traffic of all connections, including closed ones.
     pub(super) fn stats(&self) -> LinkStats {
         self.connections.iter().fold(self.past, |total, connection| sum(total, connection.link.stats()))
+    }
+}
+
+/// When a TCP was last known to be alive: now, if it has waited for less than so many of its own timeouts (RFC 6298, with the shortest of
+/// Linux).
+fn alive_at(info: &TcpInfo, now: Time, timeouts: u32) -> Time {
+    let timeout = info.rtt + (4 * info.rtt_variation).max(MIN_TCP_TIMEOUT);
+    match info.last_ack_received < timeout * timeouts {
+        true => now,
+        false => now.saturating_sub(info.last_ack_received),
     }
 }
 

@@ -35,8 +35,10 @@ pub(super) enum ConnectionState {
 /// A connection that failed and that the target may not have cleaned up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
-    /// Time before a new attempt.
+    /// Time before a new attempt to connect.
     pub wait: Duration,
+    /// When it may be logged out on another connection.
+    pub not_before: Time,
     /// How long the target keeps its tasks.
     pub retained_until: Time,
     /// The logout for it that is under way, and its deadline.
@@ -47,6 +49,13 @@ pub(super) struct Failure {
     pub connecting: bool,
 }
 
+impl Failure {
+    /// Whether it may be logged out now on another connection, if there is one.
+    pub(super) fn may_log_out(&self, now: Time) -> bool {
+        self.logout.is_none() && !self.connecting && self.not_before <= now
+    }
+}
+
 impl ConnectionState {
     /// Whether PDUs other than commands may be sent.
     pub(super) fn serves(self) -> bool {
@@ -55,6 +64,22 @@ impl ConnectionState {
 
     pub(super) fn stands(self) -> bool {
         !matches!(self, Self::Failed(_))
+    }
+}
+
+/// When something was last heard of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Heard {
+    /// A PDU arrived.
+    pub pdu: Time,
+    /// Its transport was alive, as far as the caller said so.
+    pub transport: Time,
+}
+
+impl Heard {
+    /// The later of both.
+    pub(super) fn at(&self) -> Time {
+        self.pdu.max(self.transport)
     }
 }
 
@@ -70,7 +95,7 @@ pub(super) struct Connection {
     pub statuses: StatusLedger,
     /// State of the requests for missing statuses.
     pub asking: Asking,
-    pub last_rx: Time,
+    pub heard: Heard,
     /// A keepalive ping that is under way.
     pub keepalive: Option<Itt>,
     pub text: Option<TextExchange>,
@@ -91,7 +116,7 @@ impl Connection {
             max_recv: login.params.max_recv_data_segment_length,
             statuses: StatusLedger::new(login.exp_stat_sn),
             asking: Asking::default(),
-            last_rx: now,
+            heard: Heard { pdu: now, transport: now },
             keepalive: None,
             text: None,
             commands: 0,

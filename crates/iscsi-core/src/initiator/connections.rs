@@ -120,6 +120,7 @@ impl InitiatorSession {
             return self.close(reason, wait);
         }
         self.counters.connections_lost += 1;
+        let not_before = if reason == CloseReason::Lost { self.now + wait } else { self.now };
         self.act(Action::CloseConnection { cid, reason });
         let retained_until = self.now + wait + retain;
         let kills = !self.params.level().recovers_connections();
@@ -127,6 +128,7 @@ impl InitiatorSession {
         if let Some(connection) = self.connection(cid) {
             connection.state = ConnectionState::Failed(Failure {
                 wait,
+                not_before,
                 retained_until,
                 logout: None,
                 kills,
@@ -183,7 +185,18 @@ impl InitiatorSession {
         self.failures().next().is_some()
     }
 
-    /// Makes the target clean up every failed connection.
+    /// The target knows that the connection `cid`, which has failed here, is gone: it can be logged out. The times are those that it told.
+    //= rfc7143 11.9.1 ASY-02
+    pub(super) fn known_to_target(&mut self, cid: Cid, wait: Duration, retain: Duration) {
+        let now = self.now;
+        if let Some(Connection { state: ConnectionState::Failed(failure), .. }) = self.connection(cid) {
+            (failure.wait, failure.not_before, failure.retained_until) = (wait, now, now + wait + retain);
+        }
+        self.recover_connections();
+    }
+
+    /// Makes the target clean up every failed connection. A target that may not have noticed yet is given DefaultTime2Wait for that.
+    //= rfc7143 13.15 ERL-05
     //= rfc7143 11.14 ERL-05 LGO-01
     pub(super) fn recover_connections(&mut self) {
         if !self.is_active() {
@@ -199,11 +212,9 @@ impl InitiatorSession {
             }
             return;
         };
-        for (cid, failure) in waiting {
-            // It is being logged in again, which implies a logout.
-            if failure.connecting {
-                continue;
-            }
+        // One that is being logged in again needs no logout: the login implies it.
+        let now = self.now;
+        for (cid, failure) in waiting.into_iter().filter(|(_, failure)| failure.may_log_out(now)) {
             let reason = match failure.kills {
                 true => LogoutReason::CloseConnection,
                 false => LogoutReason::RemoveConnectionForRecovery,
@@ -393,13 +404,14 @@ impl InitiatorSession {
                 ConnectionState::Draining(at) | ConnectionState::LoggingOut(at) => Some(at),
                 ConnectionState::Failed(failure) => match failure.logout {
                     Some((_, until)) => Some(until),
-                    None => self.any_connection().is_none().then_some(failure.retained_until),
+                    None if self.any_connection().is_none() => Some(failure.retained_until),
+                    None => (self.is_active() && !failure.connecting).then_some(failure.not_before),
                 },
             };
             let text = connection.text.as_ref().map(TextExchange::deadline);
             due = earlier(due, earlier(own, earlier(self.ping_due(connection), text)));
         }
-        due
+        earlier(due, self.roll_call_due())
     }
 
     /// Does what is due for connections.
@@ -409,7 +421,7 @@ impl InitiatorSession {
         let alive = self.any_connection().is_some();
         let mut failing: Vec<(Cid, CloseReason)> = Vec::new();
         let mut pings: Vec<Cid> = Vec::new();
-        let mut over = None;
+        let (mut over, mut recovers) = (None, false);
         for connection in &self.connections {
             match connection.state {
                 ConnectionState::LoggingOut(at) if at <= now => {
@@ -418,6 +430,7 @@ impl InitiatorSession {
                 ConnectionState::Failed(failure) => match failure.logout {
                     Some((_, until)) if until <= now => over = Some(CloseReason::Unresponsive),
                     None if !alive && failure.retained_until <= now => over = Some(CloseReason::Lost),
+                    None => recovers |= alive && failure.may_log_out(now),
                     _ => {}
                 },
                 _ => {}
@@ -442,6 +455,12 @@ impl InitiatorSession {
         for (cid, reason) in failing {
             self.fail_connection(cid, reason, None);
         }
+        if recovers {
+            self.recover_connections();
+        }
+        if self.roll_call_due().is_some_and(|at| at <= now) {
+            self.roll_call_on_time();
+        }
     }
 
     fn ping_due(&self, connection: &Connection) -> Option<Time> {
@@ -449,7 +468,7 @@ impl InitiatorSession {
             return None;
         }
         let grace = if connection.keepalive.is_some() { self.config.ping_timeout } else { Duration::ZERO };
-        Some(connection.last_rx + self.config.ping_interval + grace)
+        Some(connection.heard.pdu + self.config.ping_interval + grace)
     }
 
     /// Records a StatSN that was taken; false when it has been seen before.

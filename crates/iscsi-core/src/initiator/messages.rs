@@ -139,8 +139,9 @@ impl InitiatorSession {
             }
             //= rfc7143 11.9.1 ASY-02
             AsyncEvent::ConnectionDrop if self.connection(Cid(pdu.parameter1)).is_some() => {
-                let told = (wait, told_seconds(pdu.parameter3));
-                self.fail_connection(Cid(pdu.parameter1), CloseReason::TargetDropped, Some(told));
+                let (dropped, retain) = (Cid(pdu.parameter1), told_seconds(pdu.parameter3));
+                self.fail_connection(dropped, CloseReason::TargetDropped, Some((wait, retain)));
+                self.known_to_target(dropped, wait, retain);
             }
             AsyncEvent::SessionDrop => self.close(CloseReason::TargetDropped, wait),
             //= rfc7143 11.9.1 ASY-03

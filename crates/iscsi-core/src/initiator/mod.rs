@@ -31,6 +31,7 @@ mod outcome;
 mod read_order;
 mod recovery;
 mod reject;
+mod roll_call;
 mod scheduler;
 mod scheduling;
 mod security;

@@ -96,6 +96,9 @@ impl InitiatorSession {
         if let Some(connection) = connection.filter(|connection| connection.keepalive == Some(itt)) {
             connection.keepalive = None;
         }
+        if answer.is_some() {
+            self.roll_call_answered(&ping);
+        }
         if let Some(user) = ping.user {
             let expected = ping.data.len().min(max_recv);
             let intact = answer.is_some_and(|rx| rx.data_digest_ok && rx.data[..] == ping.data[..expected]);

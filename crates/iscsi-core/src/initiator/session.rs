@@ -13,6 +13,8 @@
 //! A closed session does not come back: [`InitiatorSession::unfinished`] returns its commands, and the caller logs in again with
 //! the same ISID and submits them again.
 
+mod starved;
+
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -29,6 +31,7 @@ use super::login::LoggedIn;
 use super::managing::Managing;
 use super::recovery::missing::Missing;
 use super::recovery::settlement::Settlement;
+use super::roll_call::RollCall;
 pub use super::scheduling::Scheduling;
 use super::scheduling::{PROMPT, Turns};
 use super::task::{Held, LogoutOf, Task, TaskTable};
@@ -47,6 +50,9 @@ pub struct SessionConfig {
     pub ping_interval: Duration,
     /// Further silence after which the connection is declared dead.
     pub ping_timeout: Duration,
+    /// How many timeouts of TCP a connection is waited for of which nothing is heard while others of the session answer; then it is given up,
+    /// and its tasks continue on the others (ErrorRecoveryLevel 2). Zero: the pings decide alone.
+    pub starved_timeouts: u32,
     /// Time that a task management function may take before the next harsher measure.
     pub management_timeout: Duration,
     /// Time that a text exchange or a logout may take.
@@ -70,6 +76,7 @@ impl Default for SessionConfig {
         Self {
             ping_interval: Duration::from_secs(5),
             ping_timeout: Duration::from_secs(5),
+            starved_timeouts: 1,
             management_timeout: Duration::from_secs(10),
             exchange_timeout: Duration::from_secs(15),
             snack_delay: Duration::from_millis(2),
@@ -125,6 +132,7 @@ pub struct InitiatorSession {
     pub(super) managing: Managing,
     pub(super) missing: Missing,
     pub(super) settling: Settlement,
+    roll_call: RollCall,
     pub(super) counters: RecoveryCounters,
     /// No command times out before this time.
     next_deadline: Option<Time>,
@@ -154,6 +162,7 @@ impl InitiatorSession {
             managing: Managing::default(),
             missing: Missing::default(),
             settling: Settlement::default(),
+            roll_call: RollCall::default(),
             counters: RecoveryCounters::default(),
             next_deadline: None,
             asked_by_target: false,
@@ -244,7 +253,7 @@ impl InitiatorSession {
             return;
         }
         match self.connection(cid) {
-            Some(connection) if connection.state.stands() => connection.last_rx = now,
+            Some(connection) if connection.state.stands() => connection.heard.pdu = now,
             // PDUs that arrived before the connection failed but were not processed are ignored.
             _ => return,
         }

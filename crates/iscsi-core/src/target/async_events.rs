@@ -7,6 +7,7 @@ use iscsi_wire::{AsyncEvent, AsyncMessage, Cid, Lun};
 use smallvec::SmallVec;
 
 use super::actions::CloseReason;
+use super::connection::TIME2WAIT_TO_REASSIGN_S;
 use super::session::TargetSession;
 use crate::Time;
 use crate::pdu_writer::TxPdu;
@@ -59,13 +60,17 @@ impl TargetSession {
     }
 
     /// Reports on a remaining connection that another one is gone.
-    //= rfc7143 7.1.4.3 MCS-05
+    //= rfc7143 7.1.4.3 MCS-05 ASY-02
     pub(super) fn report_lost_connection(&mut self, lost: Cid) {
         if !self.is_active() {
             return;
         }
         let Some(cid) = self.any_connection() else { return };
-        let parameters = [lost.0, self.params.default_time2wait_s, self.params.default_time2retain_s];
+        let time2wait = match self.params.level().recovers_connections() {
+            true => TIME2WAIT_TO_REASSIGN_S,
+            false => self.params.default_time2wait_s,
+        };
+        let parameters = [lost.0, time2wait, self.params.default_time2retain_s];
         let event = Event { event: AsyncEvent::ConnectionDrop, lun: Lun(0), parameters };
         self.send_async(cid, event, Bytes::new());
     }

@@ -7,6 +7,10 @@ use super::recovery::retained::SentStatuses;
 use crate::Time;
 use crate::params::Params;
 
+/// Time2Wait that an initiator is told for the tasks of a connection that is gone at ErrorRecoveryLevel 2, seconds. They are ready as soon
+/// as the connection is, so that nobody need wait for DefaultTime2Wait, which holds where nothing is told (RFC 7143 11.9.1, 11.15.3).
+pub(super) const TIME2WAIT_TO_REASSIGN_S: u16 = 0;
+
 /// One connection.
 #[derive(Debug)]
 pub(super) struct Connection {

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use super::aborts::{AbortWait, Then};
 use super::actions::{Action, CloseReason};
-use super::connection::Loss;
+use super::connection::{Loss, TIME2WAIT_TO_REASSIGN_S};
 use super::session::TargetSession;
 use super::task::TaskId;
 
@@ -87,7 +87,7 @@ impl TargetSession {
         let drops = code == LogoutResponseCode::Success && self.connection(request.cid).is_some();
         let own = request.cid == cid;
         if own {
-            self.answer_logout(cid, request.itt, code);
+            self.answer_logout_after(cid, request.itt, code, TIME2WAIT_TO_REASSIGN_S);
         }
         if drops {
             self.act(Action::Close { cid: request.cid, reason: CloseReason::Logout });
@@ -99,12 +99,18 @@ impl TargetSession {
             lost.deadline = deadline;
         }
         if !own {
-            self.answer_logout(cid, request.itt, code);
+            self.answer_logout_after(cid, request.itt, code, TIME2WAIT_TO_REASSIGN_S);
         }
     }
 
     fn answer_logout(&mut self, cid: Cid, itt: Itt, response: LogoutResponseCode) {
-        let (time2wait, time2retain) = (self.params.default_time2wait_s, self.params.default_time2retain_s);
+        self.answer_logout_after(cid, itt, response, self.params.default_time2wait_s);
+    }
+
+    /// `time2wait`: seconds until the initiator may reassign tasks, or try again.
+    //= rfc7143 11.15.3 ERL-05
+    fn answer_logout_after(&mut self, cid: Cid, itt: Itt, response: LogoutResponseCode, time2wait: u16) {
+        let time2retain = self.params.default_time2retain_s;
         self.bhs_pdu(cid, |n| {
             LogoutResponse {
                 response,

@@ -194,7 +194,7 @@ fn erl_05_without_time2retain_tasks_end_with_their_connection() {
          D< Start itt=1
          X2
          D< Abandon itt=1
-         T< AsyncMessage event=ConnectionDrop parameters=2,2,0
+         T< AsyncMessage event=ConnectionDrop parameters=2,0,0
          D> gone itt=1
          I> LogoutRequest I itt=9 reason=RemoveConnectionForRecovery cid=2
          T< LogoutResponse itt=9 response=CidNotFound
@@ -213,12 +213,12 @@ fn erl_06_tasks_go_on_elsewhere() {
         "I2> ScsiCommand itt=1 F R edtl=1000
          D< Start itt=1
          X2
-         T< AsyncMessage event=ConnectionDrop parameters=2,2,20
+         T< AsyncMessage event=ConnectionDrop parameters=2,0,20
          # Not yet logged out.
          I> TaskManagementRequest I itt=8 function=TaskReassign referenced_task_tag=1
          T< TaskManagementResponse itt=8 response=TaskStillAllegiant
          I> LogoutRequest I itt=9 reason=RemoveConnectionForRecovery cid=2
-         T< LogoutResponse itt=9 response=Success time2wait=2 time2retain=20
+         T< LogoutResponse itt=9 response=Success time2wait=0 time2retain=20
          I> TaskManagementRequest I itt=8 function=TaskReassign referenced_task_tag=1
          T< TaskManagementResponse itt=8 response=FunctionComplete
          D> complete itt=1 data=1000
@@ -417,7 +417,7 @@ fn erl_05_logout_for_recovery_stops_data_and_status() {
             "I2> ScsiCommand itt=1 F R edtl=8
              D< Start itt=1",
         );
-        let response = format!("T{from}< LogoutResponse itt=9 response=Success time2wait=2 time2retain=20");
+        let response = format!("T{from}< LogoutResponse itt=9 response=Success time2wait=0 time2retain=20");
         let close = "D< Close Logout cid=2";
         let ends = if from.is_empty() { [close, &response] } else { [&response, close] };
         peer.play(&format!(
@@ -608,7 +608,7 @@ fn erl_11_silence_is_noticed() {
          T< NopIn itt=9
          @ 2s
          D< Close Silent cid=2
-         T< AsyncMessage event=ConnectionDrop parameters=2,2,20",
+         T< AsyncMessage event=ConnectionDrop parameters=2,0,20",
     );
     assert_eq!(peer.session().holdings().orphans, 1);
 }

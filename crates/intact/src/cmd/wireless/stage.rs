@@ -51,21 +51,38 @@ pub fn on_stage<T>(
     let stage = Stage { ends: [NetNs::create()?, NetNs::create()?] };
     let near = stage.device(Host::Near, setup.mtu_bytes)?;
     let far = stage.device(Host::Far, setup.mtu_bytes)?;
-    let over = AtomicBool::new(false);
+    let air = Air::new(setup, seed, [&near, &far])?;
+    let medium = |over: &AtomicBool| {
+        if let Err(error) = prefer_this_thread(PRIORITY) {
+            complain(format_args!(
+                "intact: the medium runs as an ordinary thread ({error}), and may be late"
+            ));
+        }
+        air.run(over)
+    };
+    beside(medium, || act(&stage))
+}
+
+/// Runs `act` while `medium` runs on a thread of its own, which ends when its flag is set.
+fn beside<T, M: Send>(
+    medium: impl FnOnce(&AtomicBool) -> io::Result<M> + Send,
+    act: impl FnOnce() -> io::Result<T>,
+) -> io::Result<(T, M)> {
+    /// Sets the flag when dropped: if `act` panics, too, for the scope waits for the thread.
+    struct Over<'a>(&'a AtomicBool);
+    impl Drop for Over<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    let flag = &AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let air = Air::new(setup, seed, [&near, &far])?;
-        let over = &over;
-        let medium = std::thread::Builder::new().name("medium".into()).spawn_scoped(scope, move || {
-            if let Err(error) = prefer_this_thread(PRIORITY) {
-                complain(format_args!(
-                    "intact: the medium runs as an ordinary thread ({error}), and may be late"
-                ));
-            }
-            air.run(over)
-        })?;
-        let result = act(&stage);
-        over.store(true, Ordering::Relaxed);
-        let passed = medium.join().map_err(|_| io::Error::other("the medium panicked"))??;
+        let over = Over(flag);
+        let thread = std::thread::Builder::new().name("medium".into());
+        let thread = thread.spawn_scoped(scope, move || medium(flag))?;
+        let result = act();
+        drop(over);
+        let passed = thread.join().map_err(|_| io::Error::other("the medium panicked"))??;
         Ok((result?, passed))
     })
 }
@@ -125,14 +142,7 @@ impl Stage {
         program: &mut Child,
         patience: Duration,
     ) -> io::Result<bool> {
-        let began = Instant::now();
-        while began.elapsed() < patience && program.try_wait()?.is_none() {
-            if self.within(Host::Far, || has_port(port))? {
-                return Ok(true);
-            }
-            std::thread::sleep(LOOK);
-        }
-        Ok(false)
+        wait_until(program, patience, || self.within(Host::Far, || has_port(port)))
     }
 
     /// A TUN device of a host, with its address, up.
@@ -146,6 +156,22 @@ impl Stage {
             Ok(tun)
         })?
     }
+}
+
+/// Looks until `found` says true, `program` has ended, or `patience` is over. Returns what `found` said last.
+fn wait_until(
+    program: &mut Child,
+    patience: Duration,
+    mut found: impl FnMut() -> io::Result<bool>,
+) -> io::Result<bool> {
+    let began = Instant::now();
+    while began.elapsed() < patience && program.try_wait()?.is_none() {
+        if found()? {
+            return Ok(true);
+        }
+        std::thread::sleep(LOOK);
+    }
+    Ok(false)
 }
 
 /// Ends a program that leads a process group, and its children.
@@ -190,6 +216,43 @@ fn ip(arguments: &[&str]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A medium: runs until its flag is set, and counts one packet.
+    fn medium(over: &AtomicBool) -> io::Result<u32> {
+        while !over.load(Ordering::Relaxed) {
+            std::thread::yield_now();
+        }
+        Ok(1)
+    }
+
+    #[test]
+    fn the_medium_ends_with_what_uses_it_however_that_ends() {
+        assert_eq!(beside(medium, || Ok(7)).unwrap(), (7, 1));
+        assert_eq!(beside(medium, || Err::<(), _>(io::Error::other("no"))).unwrap_err().to_string(), "no");
+        // It would wait for ever if the medium did not hear of it.
+        let act = || -> io::Result<()> { panic!("the user of the stage") };
+        let panicked = std::panic::catch_unwind(|| beside(medium, act)).unwrap_err();
+        assert_eq!(panicked.downcast_ref(), Some(&"the user of the stage"));
+        let medium = |_: &AtomicBool| -> io::Result<()> { panic!("the medium") };
+        assert_eq!(beside(medium, || Ok(())).unwrap_err().to_string(), "the medium panicked");
+    }
+
+    #[test]
+    fn a_program_is_waited_for_until_it_is_ready_or_ends_or_time_is_over() {
+        let mut idle = Command::new("sleep").arg("600").spawn().unwrap();
+        let mut looks = 0;
+        let third = || {
+            looks += 1;
+            Ok(looks == 3)
+        };
+        assert!(wait_until(&mut idle, Duration::from_secs(600), third).unwrap());
+        assert!(!wait_until(&mut idle, LOOK, || Ok(false)).unwrap(), "its patience is over");
+        let fails = || Err(io::Error::other("no such host"));
+        assert_eq!(wait_until(&mut idle, LOOK, fails).unwrap_err().to_string(), "no such host");
+        idle.kill().unwrap();
+        assert!(!wait_until(&mut idle, Duration::from_secs(600), || Ok(false)).unwrap(), "it has ended");
+        idle.wait().unwrap();
+    }
 
     #[test]
     fn a_port_is_found_by_state_and_number() {

@@ -3,7 +3,7 @@
 use iscsi_wire::{Cid, Itt, LogoutReason, LogoutResponseCode, Lun, Pdu, TmfFunction, TmfResponse};
 
 use super::super::scheduling::Turns;
-use super::{Script, params, pattern, status};
+use super::{Script, pattern, several, status};
 use crate::initiator::command::Ending;
 use crate::initiator::session::{CloseReason, Scheduling};
 use crate::params::{Asymmetric, Params};
@@ -12,7 +12,7 @@ use crate::params::{Asymmetric, Params};
 #[test]
 fn in_asymmetric_use_commands_and_their_data_take_different_connections() {
     let asymmetric =
-        Params { asymmetric: Asymmetric::Pairs, max_connections: 2, initial_r2t: false, ..params() };
+        Params { asymmetric: Asymmetric::Pairs, max_connections: 2, initial_r2t: false, ..several() };
     let mut script = Script::with_connections_and(1, asymmetric.clone());
     script.write(1, 8192);
     script.sent_nothing();
@@ -47,7 +47,7 @@ fn with_halves_data_goes_out_on_the_half_of_the_commands() {
         error_recovery_level: 2,
         initial_r2t: false,
         immediate_data: false,
-        ..params()
+        ..several()
     };
     let mut script = Script::with_connections_and(4, halves);
     script.session.config.scheduling = Scheduling::RoundRobin;
@@ -80,7 +80,7 @@ fn asymmetric(n: u16) -> Script {
         max_connections: n,
         error_recovery_level: 2,
         initial_r2t: false,
-        ..params()
+        ..several()
     };
     Script::with_connections_and(n, params)
 }
@@ -325,7 +325,7 @@ fn in_asymmetric_use_below_level_2_a_lost_connection_is_a_lost_session() {
                 asymmetric: Asymmetric::Pairs,
                 max_connections: 4,
                 error_recovery_level: level,
-                ..params()
+                ..several()
             };
             let mut script = Script::with_connections_and(4, params);
             script.read(1, 512);

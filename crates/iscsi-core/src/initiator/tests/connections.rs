@@ -8,7 +8,7 @@ use iscsi_wire::{
 };
 
 use super::super::scheduling::{PROMPT, Turns};
-use super::{FIRST, Script, logged_in, params, pattern, status};
+use super::{FIRST, Script, logged_in, params, pattern, several, status};
 use crate::initiator::command::{Command, Ending};
 use crate::initiator::session::{Action, CloseReason, JoinError, Scheduling};
 use crate::params::Params;
@@ -58,7 +58,7 @@ impl Script {
     }
 
     /// Takes what was reported about connections.
-    fn about_connections(&mut self) -> Vec<String> {
+    pub(super) fn about_connections(&mut self) -> Vec<String> {
         let mut about = Vec::new();
         self.said.retain(|action| match action {
             Action::CloseConnection { cid, reason } => {
@@ -383,6 +383,58 @@ fn erl_06_at_level_2_tasks_go_on_elsewhere_after_time2wait() {
     assert_eq!(script.session.counters().tasks_reassigned, 1);
 }
 
+/// The target may not have noticed yet: it has DefaultTime2Wait for that, until it says that it has.
+// covers: ERL-05 ASY-02 MCS-07
+#[test]
+fn a_connection_that_was_lost_without_warning_is_logged_out_after_time2wait_or_once_the_target_knows() {
+    for told in [false, true] {
+        for level in [0, 2] {
+            let mut script = Script::with_connections_and(
+                3,
+                Params { error_recovery_level: level, max_connections: 3, ..params() },
+            );
+            script.session.connection_lost(script.now, Cid(1));
+            script.sent_nothing();
+            assert_eq!(script.session.poll_timeout(), Some(script.now + Duration::from_secs(2)));
+            script.wait(1);
+            script.sent_nothing();
+            match told {
+                true => script.on(Cid(2)).event(AsyncEvent::ConnectionDrop, [1, 7, 30], &[]),
+                false => script.wait(1),
+            }
+            let (_, reason, of, _) = script.logout_of();
+            let kills = LogoutReason::CloseConnection;
+            let keeps = LogoutReason::RemoveConnectionForRecovery;
+            assert_eq!((reason, of), (if level == 0 { kills } else { keeps }, Cid(1)));
+            assert_eq!(script.about_connections(), ["close 1 Lost"]);
+            // Once.
+            script.wait(3);
+            script.sent_nothing();
+        }
+    }
+}
+
+// covers: LGO-01
+#[test]
+fn a_session_that_is_leaving_logs_no_lost_connection_out() {
+    let mut script = Script::with_connections_and(3, Params { max_connections: 3, ..params() });
+    script.read(1, 512);
+    script.commands();
+    script.on(Cid(0)).event(AsyncEvent::LogoutRequest, [0, 0, 20], &[]);
+    script.session.connection_lost(script.now, Cid(1));
+    script.session.connection_lost(script.now, Cid(2));
+    script.sent();
+    // Whatever is due is done when it is: time does not stand still.
+    for _ in 0..20 {
+        let Some(at) = script.session.poll_timeout() else { return };
+        assert!(at >= script.now);
+        script.now = at.max(script.now + Duration::from_millis(1));
+        script.session.handle_timeout(script.now);
+        script.sent();
+        assert!(script.session.poll_timeout().is_none_or(|at| at > script.now), "nothing is left due");
+    }
+}
+
 // covers: ERL-06
 #[test]
 fn a_reassigned_command_has_all_of_its_time_again() {
@@ -488,14 +540,14 @@ fn at_level_2_a_reassignment_that_is_lost_is_repeated_where_it_can_be_answered()
 #[test]
 fn at_level_2_whichever_connection_comes_takes_the_tasks_over() {
     let mut script =
-        Script::with_connections_and(2, Params { error_recovery_level: 2, max_connections: 3, ..params() });
+        Script::with_connections_and(2, Params { error_recovery_level: 2, max_connections: 3, ..several() });
     let commands = script.reads_on_all(2, 1);
     script.acknowledge_all(2);
     for cid in [0, 1] {
         script.session.connection_lost(script.now, Cid(cid));
     }
     script.sent();
-    assert_eq!(script.about_connections(), ["close 0 Lost", "close 1 Lost", "connect 1 2"]);
+    assert_eq!(script.about_connections(), ["close 0 Lost", "close 1 Lost", "connect 1 0"]);
     script.join(2);
     let logouts: Vec<(Cid, Itt)> = script
         .sent_on()
@@ -641,7 +693,7 @@ fn a_survivor_that_dies_too_leaves_the_work_to_the_next() {
     let about = script.about_connections();
     assert_eq!(about.iter().filter(|what| what.starts_with("connect")).count(), 1, "{about:?}");
     let back = last.0;
-    assert!(about.contains(&format!("connect {back} 2")), "{about:?}");
+    assert!(about.contains(&format!("connect {back} 0")), "{about:?}");
     script.join(back);
     let sent = script.sent_on();
     let logouts = sent.iter().filter(|(_, pdu)| matches!(pdu, Pdu::LogoutRequest(_))).count();

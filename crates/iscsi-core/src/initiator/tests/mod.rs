@@ -9,6 +9,7 @@ mod management;
 mod messages;
 mod read_order;
 mod recovery;
+mod roll_call;
 mod snack;
 
 use std::time::Duration;
@@ -58,6 +59,11 @@ fn params() -> Params {
     }
 }
 
+/// The same for several connections, of which one that is lost can be logged out at once.
+fn several() -> Params {
+    Params { default_time2wait_s: 0, ..params() }
+}
+
 impl Script {
     fn new(params: Params) -> Self {
         Self::with_window(params, 8)
@@ -71,6 +77,8 @@ impl Script {
             ping_timeout: Duration::from_secs(10),
             management_timeout: Duration::from_secs(10),
             exchange_timeout: Duration::from_secs(20),
+            // Most of these scripts let seconds pass on silent connections.
+            starved_timeouts: 0,
             // Most of these scripts play at one moment, and need all connections to be used.
             scheduling: Scheduling::LeastOutstandingBytes,
             ..SessionConfig::default()
@@ -90,7 +98,8 @@ impl Script {
 
     /// A session at error recovery level `level` with `n` connections.
     fn with_connections(n: u16, level: u8) -> Self {
-        Self::with_connections_and(n, Params { error_recovery_level: level, max_connections: n, ..params() })
+        let params = if n > 1 { several() } else { params() };
+        Self::with_connections_and(n, Params { error_recovery_level: level, max_connections: n, ..params })
     }
 
     fn with_connections_and(n: u16, params: Params) -> Self {
@@ -151,7 +160,12 @@ impl Script {
 
     /// Lets time pass.
     fn wait(&mut self, seconds: u64) {
-        self.now += Duration::from_secs(seconds);
+        self.pass(Duration::from_secs(seconds));
+    }
+
+    /// The same for short times.
+    fn pass(&mut self, time: Duration) {
+        self.now += time;
         self.session.handle_timeout(self.now);
     }
 

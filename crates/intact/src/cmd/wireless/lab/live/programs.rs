@@ -1,7 +1,7 @@
 //! Programs on a stage: servers at the far end, and clients at the near end that measure them.
 
 use std::fs;
-use std::io::{self, BufRead, BufReader};
+use std::io;
 use std::net::{AddrParseError, SocketAddr};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -98,8 +98,7 @@ fn volume(path: &Path) -> io::Result<()> {
 }
 
 /// A program in a process group of its own, without input and output.
-fn quiet(program: &str) -> Command {
-    let mut command = Command::new(program);
+fn quiet(mut command: Command) -> Command {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
     command
 }
@@ -123,17 +122,12 @@ pub fn our_target(stage: &Stage) -> io::Result<Served> {
         backing.display()
     );
     fs::write(&file, text)?;
-    let mut command = intact()?;
-    command.args(["serve", "--json", "--allow-open-access", "--listen", &Served::portal(), "-c"]).arg(&file);
-    command.stdin(Stdio::null()).stderr(Stdio::null()).stdout(Stdio::piped()).process_group(0);
+    let mut command = quiet(intact()?);
+    command.args(["serve", "--allow-open-access", "--listen", &Served::portal(), "-c"]).arg(&file);
     let mut child = stage.start_ahead(Host::Far, &mut command)?;
-    // The line that says that it is ready.
-    let stdout = child.stdout.take();
+    let ready = stage.wait_for_port(Some(ISCSI_PORT), &mut child, PATIENCE);
     let served = Served::program(child, Some(0), folder);
-    let stdout = stdout.ok_or_else(|| late("intact serve"))?;
-    let mut line = String::new();
-    BufReader::new(stdout).read_line(&mut line)?;
-    if line.is_empty() { Err(late("intact serve")) } else { Ok(served) }
+    if ready? { Ok(served) } else { Err(late("intact serve")) }
 }
 
 /// Debian's tgt, with a volume in memory.
@@ -141,7 +135,7 @@ pub fn tgt(stage: &Stage) -> io::Result<Served> {
     let folder = folder()?;
     let (socket, backing) = (folder.path().join("control"), folder.path().join("volume"));
     volume(&backing)?;
-    let mut command = quiet("tgtd");
+    let mut command = quiet(Command::new("tgtd"));
     command.args(["-f", "-C", TGT_CONTROL, "--iscsi", &format!("portal={}", Served::portal())]);
     let child = stage.start_ahead(Host::Far, command.env("TGT_IPC_SOCKET", &socket))?;
     let served = Served::program(child, Some(1), folder);
@@ -189,7 +183,7 @@ pub fn ganesha(stage: &Stage) -> io::Result<Served> {
     let script = "mount -t tmpfs none /run && mkdir -p /run/ganesha /run/rpcbind || exit 1; rpcbind -f -w & \
                   for n in $(seq 100); do [ -S /run/rpcbind.sock ] && break; sleep 0.05; done; \
                   exec ganesha.nfsd -F -L \"$1/log\" -f \"$1/ganesha.conf\" -p /run/ganesha/pid";
-    let mut command = quiet("unshare");
+    let mut command = quiet(Command::new("unshare"));
     command.args(["--mount", "--propagation", "private", "sh", "-c", script, "sh"]).arg(folder.path());
     let mut child = stage.start_ahead(Host::Far, &mut command)?;
     let ready = stage.wait_for_port(Some(NFS_PORT), &mut child, PATIENCE);
@@ -350,7 +344,8 @@ fn qemu_seconds(said: &str) -> Option<f64> {
 
 /// TCP from the far end to the near one, as iperf3 measures it, 10^6 bytes per second.
 pub fn iperf3(stage: &Stage, seconds: f64) -> io::Result<f64> {
-    let mut server = stage.start_ahead(Host::Far, quiet("iperf3").args(["-s", "-1"]))?;
+    let mut server = quiet(Command::new("iperf3"));
+    let mut server = stage.start_ahead(Host::Far, server.args(["-s", "-1"]))?;
     let measured = stage.wait_for_port(Some(IPERF_PORT), &mut server, PATIENCE).and_then(|ready| {
         if !ready {
             return Err(late("iperf3"));
