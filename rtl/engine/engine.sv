@@ -78,6 +78,8 @@ module engine
     // The session table: what OPEN_CONN and SET_PARAMS have set, numbers, and the stop.
     output logic                     is_open_o,
     output logic [              3:0] conn_flags_o,
+    // Reflected.
+    output logic [             31:0] poly_o,
     output logic [             31:0] max_recv_o,
     output logic [             31:0] max_send_o,
     output logic [             31:0] max_burst_o,
@@ -151,6 +153,8 @@ module engine
   logic [31:0] unused_r2t_itt, unused_ended_itt, open_cmd_sn, open_max_cmd_sn, open_stat_sn, raw_slot_bytes;
   logic [63:0] raw_addr;
   logic [15:0] raw_slots;
+  logic set_poly;
+  logic [31:0] init, xor_out;
   logic unused_due_ready, unused_snack_take;
   logic [7:0] unused_snack_index;
   engine_tx #(
@@ -175,6 +179,10 @@ module engine
       .stopped_i(stopped_o),
       .taken_i(taken_o),
       .conn_flags_o,
+      .set_poly_o(set_poly),
+      .poly_o,
+      .init_o(init),
+      .xor_out_o(xor_out),
       .open_cmd_sn_o(open_cmd_sn),
       .open_max_cmd_sn_o(open_max_cmd_sn),
       .open_stat_sn_o(open_stat_sn),
@@ -272,6 +280,10 @@ module engine
       .header_digest_i(conn_flags_o[0]),
       .data_digest_i(conn_flags_o[1]),
       .max_data_i(max_recv_o[23:0]),
+      .set_poly_i(set_poly),
+      .poly_i(poly_o),
+      .init_i(init),
+      .xor_out_i(xor_out),
       .max_burst_i(max_burst_o[23:0]),
       .max_outstanding_r2t_i(max_outstanding_r2t_o[3:0]),
       .raw_addr_i(raw_addr),

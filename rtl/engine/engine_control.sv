@@ -87,6 +87,11 @@ module engine_control
     input  wire                      stopped_i,
     input  wire  [             63:0] taken_i,
     output logic [              3:0] conn_flags_o,
+    // The polynomial of the digests: reflected, register before the first byte, combination after the last. `set_poly_o` is one cycle.
+    output logic                     set_poly_o,
+    output logic [             31:0] poly_o,
+    output logic [             31:0] init_o,
+    output logic [             31:0] xor_out_o,
     output logic [             31:0] cmd_sn_o,
     output logic [             31:0] max_cmd_sn_o,
     output logic [             31:0] stat_sn_o,
@@ -108,6 +113,9 @@ module engine_control
   localparam logic [31:0] MinLength = 32'd512, MaxBurst = 32'hff_ffff, Longest = 32'd1068;
   localparam logic [31:0] Buffer = 32'(BufferBytes);
   localparam logic [95:0] Crc32c = {32'hffff_ffff, 32'hffff_ffff, 32'h1edc_6f41};
+  function automatic logic [31:0] reversed(logic [31:0] value);
+    for (int unsigned i = 0; i < 32; i++) reversed[i] = value[31-i];
+  endfunction
   localparam logic [31:0] NoTag = '1;
   localparam logic [7:0] OPEN_CONN = 8'd1, SET_PARAMS = 8'd2, POST_TASK = 8'd3, ABORT = 8'd4, SEND_RAW = 8'd5,
       SET_POLY = 8'd6, RESYNC = 8'd7;
@@ -161,6 +169,8 @@ module engine_control
   wire set_fits = lengths_fit && raw_slot_bytes_o >= max_recv + Longest;
   wire post_fits = (flags & 8'hf8) == '0 && flags[1:0] != 2'b11 && (flags[1:0] != 2'b00 || edtl == '0) && itt != NoTag &&
       attr <= 8'd4 && pri <= 8'd15;
+  // The wide CRC unit has one polynomial.
+  wire has_polynomial = Bytes == 8 || d[223:128] == Crc32c;
   wire polynomial_fits = d[128];
   wire resync_fits = stopped_i && d[191:128] >= taken_i;
 
@@ -268,6 +278,11 @@ module engine_control
     result <= with_result;
     state  <= DONE;
   endtask
+  task automatic use_polynomial(logic [95:0] polynomial);
+    set_poly_o <= 1'b1;
+    {xor_out_o, init_o} <= polynomial[95:32];
+    poly_o <= reversed(polynomial[31:0]);
+  endtask
   task automatic ask(request_t what, logic [31:0] about);
     call  <= what;
     tag   <= about;
@@ -277,6 +292,7 @@ module engine_control
   always_ff @(posedge clk) begin
     opens_o <= 1'b0;
     restart_o <= 1'b0;
+    set_poly_o <= 1'b0;
     raw_over <= 1'b0;
     case (state)
       IDLE: begin
@@ -299,6 +315,7 @@ module engine_control
           finish(GOOD);
           is_open_o <= 1'b1;
           opens_o <= 1'b1;
+          use_polynomial(Crc32c);
           conn_flags_o <= flags[3:0];
           max_outstanding_r2t_o <= d[47:32];
           raw_slots_o <= d[63:48];
@@ -314,7 +331,10 @@ module engine_control
       else
         case (kind)
           SET_PARAMS: finish(set_fits ? GOOD : INVALID);
-          SET_POLY: finish(!polynomial_fits ? INVALID : d[223:128] == Crc32c ? GOOD : NOT_SUPPORTED);
+          SET_POLY: begin
+            finish(!polynomial_fits ? INVALID : has_polynomial ? GOOD : NOT_SUPPORTED);
+            if (polynomial_fits && has_polynomial) use_polynomial(d[223:128]);
+          end
           RESYNC: begin
             finish(resync_fits ? GOOD : INVALID);
             restart_o <= resync_fits;

@@ -11,6 +11,11 @@ module rx_check #(
     input  wire                clk,
     input  wire                rst,
     input  wire                restart_i,
+    // See rx_crc.
+    input  wire                set_i,
+    input  wire  [       31:0] poly_i,
+    input  wire  [       31:0] init_i,
+    input  wire  [       31:0] xor_out_i,
     // The segment, if it has a digest.
     input  wire                valid_i,
     output logic               ready_o,
@@ -37,6 +42,10 @@ module rx_check #(
       .clk,
       .rst,
       .restart_i,
+      .set_i,
+      .poly_i,
+      .init_i,
+      .xor_out_i,
       .valid_i,
       .ready_o,
       .last_i,

@@ -1,6 +1,9 @@
 // The CRC unit of one kind of segment, of the width of a beat, in words.
 //
-// 64 bit: `crc_unit` with a loader that fills its tables once after reset. 512 bit: `crc_wide`. Other widths do not exist.
+// 64 bit: `crc_unit` with a loader that fills its tables after reset, and when the polynomial changes. 512 bit: `crc_wide`, whose
+// polynomial stays. Other widths do not exist.
+//
+//   set --> WAITING -- no digest is owed --> LOADING: 136 cycles --> the next message
 `default_nettype none
 module rx_crc #(
     parameter int unsigned Bytes = 64,
@@ -11,6 +14,12 @@ module rx_crc #(
     // Power-up, and a restart: messages under way are dropped, tables stay at a restart.
     input  wire                  rst,
     input  wire                  restart_i,
+    // 64 bit: one cycle, between two messages. The next one has this polynomial (reflected), this register before its first byte, and
+    // this combination after its last. They stay as they are until `ready_o`, which is off from the next cycle on.
+    input  wire                  set_i,
+    input  wire  [         31:0] poly_i,
+    input  wire  [         31:0] init_i,
+    input  wire  [         31:0] xor_out_i,
     input  wire                  valid_i,
     output logic                 ready_o,
     input  wire                  last_i,
@@ -21,6 +30,7 @@ module rx_crc #(
     output logic [         31:0] digest_o
 );
   if (Bytes == 64) begin : g_wide
+    wire unused_set = &{1'b0, set_i, poly_i, init_i, xor_out_i};
     assign ready_o = 1'b1;
     crc_wide #(
         .Poly(Poly)
@@ -37,19 +47,29 @@ module rx_crc #(
         .digest_o
     );
   end else begin : g_narrow
-    logic loaded, loading, unit_ready;
-    logic [31:0] poly;
+    logic loaded, loading, waiting, unit_ready;
+    logic [31:0] poly, init, xor_out;
+    // Messages whose digest is not out.
+    logic [3:0] owed;
     logic [15:0] we;
     logic [3:0] addr_high, addr_low;
     logic [31:0] data_high, data_low;
-    always_ff @(posedge clk) loaded <= !rst;
-    wire open = loaded && !loading;
-    assign ready_o = unit_ready && open;
+    wire open = loaded && !loading && !waiting;
+    wire load = waiting && !loading && owed == '0;
+    assign ready_o = unit_ready && open && owed != '1;
+    always_ff @(posedge clk) begin
+      loaded <= !rst;
+      waiting <= !rst && (set_i || (waiting && !load));
+      if (!loaded) {init, xor_out} <= '1;
+      else if (load) {init, xor_out} <= {init_i, xor_out_i};
+      if (rst || restart_i) owed <= '0;
+      else owed <= owed + 4'(valid_i && ready_o && last_i) - 4'(digest_valid_o);
+    end
     crc_loader loader (
         .clk,
         .rst,
-        .start_i(!loaded),
-        .poly_i(Poly),
+        .start_i(!loaded || load),
+        .poly_i(loaded ? poly_i : Poly),
         .busy_o(loading),
         .poly_o(poly),
         .table_we_o(we),
@@ -61,15 +81,15 @@ module rx_crc #(
     crc_unit unit (
         .clk,
         .rst(rst || restart_i),
-        .init_i(32'hffff_ffff),
-        .xor_out_i(32'hffff_ffff),
+        .init_i(init),
+        .xor_out_i(xor_out),
         .poly_i(poly),
         .table_we_i(we),
         .table_addr_high_i(addr_high),
         .table_data_high_i(data_high),
         .table_addr_low_i(addr_low),
         .table_data_low_i(data_low),
-        .valid_i(valid_i && open),
+        .valid_i(valid_i && open && owed != '1),
         .ready_o(unit_ready),
         .last_i,
         .keep_i({{4{keep_i[1]}}, {4{keep_i[0]}}}),

@@ -39,6 +39,12 @@ module rx_packet #(
     input  wire                      header_digest_i,
     input  wire                      data_digest_i,
     input  wire  [             23:0] max_data_i,
+    // SET_POLY, one cycle, at 64 bit only: PDUs that begin behind what was accepted have this polynomial (see rx_crc). The values stay until
+    // the next.
+    input  wire                      set_poly_i,
+    input  wire  [             31:0] poly_i,
+    input  wire  [             31:0] init_i,
+    input  wire  [             31:0] xor_out_i,
     // The stream: the lowest `count_i` bytes of a beat exist, 1 to `Bytes`.
     input  wire                      valid_i,
     output logic                     ready_o,
@@ -87,6 +93,8 @@ module rx_packet #(
     logic with_digest;
     // Nothing more of the PDU comes.
     logic pdu_over;
+    // The polynomial changes before it.
+    logic new_poly;
     logic [W-1:0] words;
   } beat_t;
 
@@ -115,6 +123,8 @@ module rx_packet #(
       .peek_at_i(peek_at),
       .peek_o(peeked)
   );
+  // The change of the polynomial: due, and on its way with the first PDU that begins behind what was accepted.
+  logic poly_due, poly_moves, poly_set;
   logic plan_valid, plan_too_long, plan_has_data, plan_pop;
   logic [63:0] plan_position;
   logic [8:0] plan_header_beats;
@@ -174,6 +184,7 @@ module rx_packet #(
       more_digested = to_data ? data_digest_i : header_digest_i;
     end
   end
+  wire plan_poly = plan_pop && poly_due && !poly_moves && poly_reached;
   wire more_last = more == '0;
   wire more_fits = more_last && more_digested && more_tail != '1;
   wire to_digest = segment && next.last && digested && !next.with_digest;
@@ -186,6 +197,7 @@ module rx_packet #(
       next.last <= more_last || to_digest;
       next.with_digest <= more_fits && !to_digest;
       next.pdu_over <= 1'b0;
+      next.new_poly <= plan_poly;
       next.words <= to_digest ? '0 : more_last ? W'(more_tail) + 1'b1 : W'(Words);
       wanted <= to_digest ? W'(1) : more_last ? W'(more_tail) + 1'b1 + W'(more_fits) : W'(Words);
       left <= more;
@@ -240,10 +252,31 @@ module rx_packet #(
       .pop_i(out_go)
   );
 
+  // The polynomial: both units change when the first beat of the PDU has come to the end of the queue.
+  logic poly_reached, poly_is_set;
+  if (Bytes == 8) begin : g_poly
+    logic [63:0] accepted, poly_from;
+    wire [63:0] now_accepted = accepted + (valid_i && ready_o ? 64'(count_i) : 64'd0);
+    assign poly_reached = plan_position >= poly_from;
+    assign poly_set = out_valid && out.new_poly && !poly_is_set && !clear && !stopped;
+    always_ff @(posedge clk) begin
+      accepted <= clear ? restart_position_i : now_accepted;
+      if (clear) poly_from <= restart_position_i;
+      else if (set_poly_i) poly_from <= now_accepted;
+      poly_due <= !rst && (set_poly_i || (poly_due && !poly_set));
+      poly_moves <= !clear && (plan_poly || (poly_moves && !poly_set));
+      poly_is_set <= poly_set || (poly_is_set && !out_go && !clear);
+    end
+  end else begin : g_fixed
+    wire unused_poly = &{1'b0, set_poly_i, plan_poly};
+    assign {poly_reached, poly_set, poly_due, poly_moves} = '0;
+    assign poly_is_set = 1'b1;
+  end
+
   // Out: a beat leaves when everybody has room.
   logic header_ready, data_ready;
   wire crc_ready = out.is_data ? data_ready || !data_digest_i : header_ready || !header_digest_i;
-  assign out_go = out_valid && !clear && !stopped && (out.only_digest || (seg_ready_i && crc_ready));
+  assign out_go = out_valid && !clear && !stopped && (poly_is_set || !out.new_poly) && (out.only_digest || (seg_ready_i && crc_ready));
   assign seg_valid_o = out_go && !out.only_digest;
   assign seg_is_data_o = out.is_data;
   assign seg_first_o = out.first;
@@ -263,6 +296,10 @@ module rx_packet #(
       .clk,
       .rst,
       .restart_i,
+      .set_i(poly_set),
+      .poly_i,
+      .init_i,
+      .xor_out_i,
       .valid_i(seg_valid_o && !out.is_data && header_digest_i),
       .ready_o(header_ready),
       .last_i(out.last),
@@ -282,6 +319,10 @@ module rx_packet #(
       .clk,
       .rst,
       .restart_i,
+      .set_i(poly_set),
+      .poly_i,
+      .init_i,
+      .xor_out_i,
       .valid_i(seg_valid_o && out.is_data && data_digest_i),
       .ready_o(data_ready),
       .last_i(out.last),

@@ -4,7 +4,8 @@
 //   headers --> IDLE --> LOOK --> DECIDE --> READY --commit--> IDLE
 //                ^                             |  |
 //                |  (a task ended by MEMORY,   |  +-----------> STOPPED: nothing is decided before a restart
-//                +-- or control wants to end one)
+//                |   control wants to end one, |
+//                +-- no room, no slot) --------+
 //
 //   commit --> [ numbers ] [ the task's part ] [ mover's job ] [ finish ]
 //
@@ -286,6 +287,8 @@ module rx_route
   wire [8:0] sense = data_bytes < SenseArea ? data_bytes[8:0] : SenseArea[8:0];
   wire writes = is_raw || ((decided.action == PLACE || decided.action == SENSE) && data_bytes != '0);
   wire slot_free = raw_free_o != '0;
+  // Whoever waits for the host, for room or for a slot, is decided on again: what the tables say changes meanwhile.
+  wire waits = finish_idle && (!done_room_i || (is_raw && !slot_free));
   wire end_wanted = end_request_i && finish_idle;
   wire in_ready = state == READY && !end_wanted && !fault && !restart_i;
   wire walk_now = in_ready && !walked && writes && walk_idle_i && done_room_i && (!is_raw || (finish_idle && slot_free));
@@ -297,7 +300,7 @@ module rx_route
   assign end_ready_o = end_wanted && state == IDLE && look_ready_i && !restart_i;
   assign walk_o = walk_now && decided.action == PLACE;
   assign walk_direct_o = walk_now && decided.action != PLACE;
-  assign walk_flush_o = state == READY && (end_wanted || fault);
+  assign walk_flush_o = state == READY && (end_wanted || fault || waits);
   assign walk_offset_o = offset;
   assign walk_length_o = {8'd0, data_bytes};
   assign direct_addr_o = is_raw ? slot : facts_i.sense_addr;
@@ -338,8 +341,7 @@ module rx_route
       end
       READY: begin
         if (walk_now) walked <= 1'b1;
-        // Whoever waits for a slot is decided on again: tasks come meanwhile.
-        if (end_wanted || fault || (is_raw && finish_idle && !slot_free)) state <= IDLE;
+        if (end_wanted || fault || waits) state <= IDLE;
         else if (commit) state <= decided.stop == STOP_NONE ? IDLE : STOPPED;
       end
       default: state <= end_wanted ? IDLE : STOPPED;

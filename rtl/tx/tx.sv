@@ -25,6 +25,11 @@ module tx
     // One cycle: a connection opens with these numbers. What was under way is dropped.
     input  wire                      open_i,
     input  wire  [             31:0] open_cmd_sn_i,
+    // SET_POLY, one cycle, at 64 bit only: PDUs that are begun from now on have this polynomial (see rx_crc). The values stay until the next.
+    input  wire                      set_poly_i,
+    input  wire  [             31:0] poly_i,
+    input  wire  [             31:0] init_i,
+    input  wire  [             31:0] xor_out_i,
     // What login has settled. Constant while the connection is open, but for `max_send_i`, which counts for PDUs that are made later.
     input  wire                      header_digest_i,
     input  wire                      data_digest_i,
@@ -125,6 +130,10 @@ module tx
   end
 
   logic decided, empty;
+  // A change of the polynomial waits until every PDU that was begun has left. No other is begun before.
+  logic poly_waits;
+  wire poly_set = poly_waits && decided;
+  always_ff @(posedge clk) poly_waits <= !rst && (set_poly_i || (poly_waits && !poly_set));
   logic req_valid, req_ready, req_more, fetched_valid, fetched_last, fetched_fault, fetched_ready;
   logic [MaxE-1:0] req_first;
   logic [31:0] req_offset;
@@ -151,7 +160,7 @@ module tx
       .window_open_i(window_open),
       .cmd_sn_i(cmd_sn_o),
       .take_cmd_sn_o(take_cmd_sn),
-      .room_i,
+      .room_i(room_i && !poly_waits),
       .post_valid_i,
       .post_ready_o,
       .post_i,
@@ -254,6 +263,10 @@ module tx
       .clk,
       .rst,
       .restart_i(open_i),
+      .set_i(poly_set),
+      .poly_i,
+      .init_i,
+      .xor_out_i,
       .header_digest_i,
       .data_digest_i,
       .header_valid_i(header_valid),
@@ -276,7 +289,7 @@ module tx
       .data_o,
       .empty_o(empty)
   );
-  assign idle_o = decided && empty;
+  assign idle_o = decided && empty && !poly_waits;
 `ifndef SYNTHESIS
   always_ff @(posedge clk) begin
     if (!clear) begin

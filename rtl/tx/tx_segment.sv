@@ -16,6 +16,11 @@ module tx_segment #(
     // Power-up, and a restart: what is inside is dropped.
     input  wire                      rst,
     input  wire                      restart_i,
+    // See rx_crc.
+    input  wire                      set_i,
+    input  wire  [             31:0] poly_i,
+    input  wire  [             31:0] init_i,
+    input  wire  [             31:0] xor_out_i,
     // Constant between two restarts: segments of this kind have a digest.
     input  wire                      digest_i,
     // The lowest `words_i` words exist: all but in the last beat, there at least one. What lies above is zero.
@@ -87,6 +92,10 @@ module tx_segment #(
       .clk,
       .rst,
       .restart_i,
+      .set_i,
+      .poly_i,
+      .init_i,
+      .xor_out_i,
       .valid_i(valid_i && room && !clear && digest_i),
       .ready_o(crc_ready),
       .last_i,

@@ -148,7 +148,7 @@ struct EngineOut {
     uint32_t done[16], tx_data[16], write_data[16], shown_post[12], shown_rx[4], shown_tx[4], element[4],
       peek[7];
     uint32_t read_bytes, run_length, max_recv, max_send, max_burst, first_burst, snack_delay, cmd_sn,
-      exp_cmd_sn, max_cmd_sn, stat_sn, shown_tag, peek_sent, peek_data_sn, failed;
+      exp_cmd_sn, max_cmd_sn, stat_sn, poly, shown_tag, peek_sent, peek_data_sn, failed;
   uint16_t max_outstanding_r2t, raw_free, tasks_used, element_next;
     uint8_t descriptor_ready, done_valid, rx_ready, opens, restart, tx_valid, tx_count, read_valid,
       read_data_ready, run_valid, write_valid, write_first, write_count, is_open, conn_flags, stopped,
@@ -302,6 +302,7 @@ template <class Model> static void rx_packet_cycle(void *pointer, const RxPacket
   Model &model = simulation->model;
   model.rst = in->rst;
   model.restart_i = in->restart;
+  model.set_poly_i = 0;
   model.restart_position_i = in->restart_position;
   model.header_digest_i = in->header_digest;
   model.data_digest_i = in->data_digest;
@@ -438,6 +439,7 @@ template <class Model> static void tx_cycle(void *pointer, const TxIn *in, TxOut
   Model &model = simulation->model;
   model.rst = in->rst;
   model.open_i = in->open;
+  model.set_poly_i = 0;
   model.open_cmd_sn_i = in->open_cmd_sn;
   model.header_digest_i = in->header_digest;
   model.data_digest_i = in->data_digest;
@@ -500,6 +502,7 @@ template <class Model> static void rx_engine_cycle(void *pointer, const RxEngine
   model.count_i = in->count;
   model.rst = in->rst;
   model.open_i = in->open;
+  model.set_poly_i = 0;
   model.restart_i = in->restart;
   model.header_digest_i = in->header_digest;
   model.data_digest_i = in->data_digest;
@@ -693,6 +696,7 @@ template <class Model> static void engine_cycle(void *pointer, const EngineIn *i
   out->exp_cmd_sn = model.exp_cmd_sn_o;
   out->max_cmd_sn = model.max_cmd_sn_o;
   out->stat_sn = model.stat_sn_o;
+  out->poly = model.poly_o;
   out->shown_tag = model.shown_tag_o;
   out->peek_sent = model.peek_sent_o;
   out->peek_data_sn = model.peek_data_sn_o;

@@ -7,7 +7,7 @@ use offload::encoding::{
     CommandEntry, CommandState, DataAddressEntry, R2tEntry, SessionEntry, SessionState, StopReason,
 };
 use offload::limits::{MAX_COMMANDS, MAX_COMPLETIONS, MAX_OUTSTANDING_R2T, MAX_SGL_ELEMENTS};
-use offload::{Busy, CRC32C, Caps, Engine, HostMem, Tables};
+use offload::{Busy, Caps, Engine, HostMem, Tables};
 
 use crate::Width;
 use crate::ffi::{EngineIn, EngineOut, Model, WHOLE64, WHOLE512};
@@ -44,6 +44,7 @@ struct Circuit {
     reads: VecDeque<Read>,
     answers: VecDeque<bool>,
     completions: VecDeque<[u8; 64]>,
+    cycles: u64,
     /// Bytes that were sent, and not fetched yet.
     out: VecDeque<u8>,
     last: EngineOut,
@@ -66,6 +67,7 @@ impl Circuit {
             reads: VecDeque::new(),
             answers: VecDeque::new(),
             completions: VecDeque::new(),
+            cycles: 0,
             out: VecDeque::new(),
             last,
         }
@@ -107,6 +109,7 @@ impl Circuit {
             (inputs.answer_valid, inputs.answer_refused) = (1, refused.into());
         }
         self.last = self.model.cycle(&inputs);
+        self.cycles += 1;
         assert_eq!(self.last.failed, self.ignored, "an assert of the circuit has failed");
         self.serve(memory, inputs.read_data_valid != 0);
     }
@@ -154,10 +157,11 @@ impl Circuit {
             || !self.reads.is_empty()
     }
 
-    /// Cycles without work after which there is none: those from a beat of the stream to the decision on its PDU.
+    /// Cycles without work after which there is none: those from a beat of the stream to the decision on its PDU. At 64 bit the
+    /// polynomial may change before.
     fn patience(&self) -> usize {
         match self.width {
-            Width::Bits64 => 150,
+            Width::Bits64 => 300,
             Width::Bits512 => 60,
         }
     }
@@ -308,6 +312,11 @@ impl RtlEngine {
         Self { circuit: RefCell::new(Circuit::new(width, seed)), feed: Feed::default() }
     }
 
+    /// Cycles of the clock since the reset, but for those that showed tables.
+    pub fn cycles(&self) -> u64 {
+        self.circuit.borrow().cycles
+    }
+
     /// The largest data segment in either direction, in bytes.
     pub fn buffer_bytes(width: Width) -> u32 {
         match width {
@@ -356,7 +365,7 @@ impl RtlEngine {
             conn: 0,
             state: if stopped { SessionState::STOPPED } else { SessionState::OPEN },
             flags: out.conn_flags,
-            polynomial: CRC32C,
+            polynomial: out.poly.reverse_bits(),
             cmd_sn: out.cmd_sn,
             exp_cmd_sn: out.exp_cmd_sn,
             max_cmd_sn: out.max_cmd_sn,

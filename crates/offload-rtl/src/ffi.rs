@@ -462,6 +462,7 @@ pub struct EngineOut {
     pub exp_cmd_sn: u32,
     pub max_cmd_sn: u32,
     pub stat_sn: u32,
+    pub poly: u32,
     pub shown_tag: u32,
     pub peek_sent: u32,
     pub peek_data_sn: u32,

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use fastrand::Rng;
 use offload::encoding::{Completion, CompletionKind, OpenConn, PostTask, SessionEntry, SglElement};
+use offload::limits::MAX_COMPLETIONS;
 use offload::{Engine, FlatMemory, HostMem, SoftwareEngine, Tables};
 use offload_rtl::{RtlEngine, Width};
 
@@ -181,6 +182,29 @@ impl Pair {
             self.seen.insert((WAITED, 0));
         }
         self.compare("a stretch of the stream");
+    }
+
+    /// Both get what is left of the stream in one piece.
+    pub fn catch_up_at_once(&mut self) {
+        self.software.receive(&self.stream, usize::MAX);
+        self.rtl.receive(&self.stream, usize::MAX);
+        self.compare("a stretch of the stream");
+    }
+
+    /// Cycles of the circuit so far.
+    pub fn cycles(&self) -> u64 {
+        self.rtl.engine.cycles()
+    }
+
+    /// Both get a PDU while they have no room for its completions; then all completions are fetched.
+    pub fn receive_without_room(&mut self, pdu: &[u8]) {
+        // Each causes a TASK_DONE: no descriptor has this kind.
+        for _ in 3..MAX_COMPLETIONS {
+            self.software.submit(&[0; 64]);
+            self.rtl.submit(&[0; 64]);
+        }
+        self.stream.extend(pdu);
+        self.catch_up_at_once();
     }
 
     /// Everything that may be sent.

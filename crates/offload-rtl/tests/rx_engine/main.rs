@@ -71,7 +71,7 @@ fn stretch(bench: &mut Bench, random: &mut Rng) -> usize {
     let mut behind = Vec::new();
     for _ in 0..random.usize(1..60) {
         let tables = bench.twin.tables();
-        let mut pdu = next_pdu(&open, &tables.sessions[0], &tables.commands, random);
+        let mut pdu = next_pdu(&Polynomial::CRC32C, &open, &tables.sessions[0], &tables.commands, random);
         random_flip(&mut pdu, &open, random);
         // Behind a PDU that waits for a slot nothing is taken.
         if bench.lead(&pdu) == 0 {

@@ -28,6 +28,37 @@ pub const R2T: u8 = 0x31;
 pub const FINAL: u8 = 0x80;
 pub const STATUS: u8 = 0x01;
 
+/// The digest of a connection, bit by bit: a polynomial with its highest power first, and two registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Polynomial {
+    pub polynomial: u32,
+    pub init: u32,
+    pub xor_out: u32,
+}
+
+impl Polynomial {
+    pub const CRC32C: Self = Self { polynomial: 0x1edc_6f41, init: u32::MAX, xor_out: u32::MAX };
+
+    pub fn random(random: &mut Rng) -> Self {
+        // CRC32C, CRC32, Koopman's, any.
+        let polynomial = [0x1edc_6f41, 0x04c1_1db7, 0xba0d_c66b, random.u32(..)][random.usize(..4)];
+        Self { polynomial, init: random.u32(..), xor_out: random.u32(..) }
+    }
+
+    pub fn digest(&self, bytes: &[u8]) -> [u8; 4] {
+        if *self == Self::CRC32C {
+            return integrity::crc32c(bytes).to_le_bytes();
+        }
+        let reflected = self.polynomial.reverse_bits();
+        let register = bytes.iter().fold(self.init, |register, byte| {
+            (0..8).fold(register ^ u32::from(*byte), |register, _| {
+                (register >> 1) ^ if register & 1 == 1 { reflected } else { 0 }
+            })
+        });
+        (register ^ self.xor_out).to_le_bytes()
+    }
+}
+
 impl Header {
     fn bytes(&self, ahs: &[u8], data_bytes: usize) -> Vec<u8> {
         let mut bytes = vec![0; 48];
@@ -44,17 +75,22 @@ impl Header {
         bytes
     }
 
-    /// The PDU with the digests of the connection.
+    /// The PDU with the digests of a connection that has CRC32C.
     pub fn pdu(&self, open: &OpenConn, ahs: &[u8], data: &[u8]) -> Vec<u8> {
+        self.pdu_with(&Polynomial::CRC32C, open, ahs, data)
+    }
+
+    /// The PDU with the digests of the connection.
+    pub fn pdu_with(&self, crc: &Polynomial, open: &OpenConn, ahs: &[u8], data: &[u8]) -> Vec<u8> {
         let mut bytes = self.bytes(ahs, data.len());
         if open.flags & conn_flags::HEADER_DIGEST != 0 {
-            bytes.extend(integrity::crc32c(&bytes).to_le_bytes());
+            bytes.extend(crc.digest(&bytes));
         }
         let mut padded = data.to_vec();
         padded.resize(data.len().next_multiple_of(4), 0);
         bytes.extend(&padded);
         if open.flags & conn_flags::DATA_DIGEST != 0 && !data.is_empty() {
-            bytes.extend(integrity::crc32c(&padded).to_le_bytes());
+            bytes.extend(crc.digest(&padded));
         }
         bytes
     }
@@ -80,6 +116,7 @@ pub fn random_bytes(length: usize, random: &mut Rng) -> Vec<u8> {
 
 /// The next PDU of a target that is right most of the time. `commands` is the table of the engine in software.
 pub fn next_pdu(
+    crc: &Polynomial,
     open: &OpenConn,
     session: &SessionEntry,
     commands: &[CommandEntry],
@@ -115,7 +152,7 @@ pub fn next_pdu(
         13 => header.opcode |= 0xc0,
         _ => {}
     }
-    header.pdu(open, &ahs, &data)
+    header.pdu_with(crc, open, &ahs, &data)
 }
 
 fn length(most: usize, random: &mut Rng) -> usize {
