@@ -7,7 +7,7 @@ FUZZ_SECONDS ?= 15
 # How many times as long the random campaigns of `make rtl` are.
 TIMES ?= 1
 
-.PHONY: run test rtl rtl-proofs rtl-cycles rtl-report
+.PHONY: run test rtl rtl-proofs rtl-faults rtl-cycles rtl-report
 
 # Builds the target and starts it: a 1 GiB RAM volume on 127.0.0.1:3260 unless ARGS says otherwise.
 run:
@@ -29,7 +29,13 @@ rtl:
 # Proofs about the circuits, each also with faults planted: two minutes. ARGS=credit runs one.
 rtl-proofs:
 	@scripts/setup.sh rtl
+	python3 rtl/syn/ecp5.py --elaborate engine_64 engine_512
 	python3 rtl/formal/prove.py $(ARGS)
+
+# Plants faults into the joined modules of the engine, and expects a test to fail for each: a minute or two a fault. ARGS="3 4" plants two.
+rtl-faults:
+	@scripts/setup.sh rtl
+	python3 rtl/faults.py $(ARGS)
 
 # Writes rtl/cycles.json: the cycles of the receive module's stages, which `make rtl` compares with the circuits.
 rtl-cycles:

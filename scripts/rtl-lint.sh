@@ -37,11 +37,11 @@ for bytes in 8 64; do
     common/engine_pkg.sv tx/tx_pkg.sv rx/rx_crc.sv "${tx[@]}" tx/tx.sv engine/{engine_control,raw_store,mem_share,engine_tx}.sv
 done
 placement=(rx/rx_buffer.sv rx/rx_checked.sv rx/rx_feed.sv rx/rx_move.sv rx/rx_walk.sv rx/task_table.sv rx/task_store.sv rx/rx_route.sv
-  rx/rx_engine.sv)
+  snack/snack_pkg.sv snack/snack_table.sv rx/rx_recover.sv rx/rx_engine.sv)
 for bytes in 8 64; do
-  lint rx_engine -GBytes=$bytes -GElements=65536 common/engine_pkg.sv "${narrow[@]}" "${wide[@]}" "${credit[@]}" "${rx[@]}" \
-    "${placement[@]}"
+  lint rx_engine -GBytes=$bytes -GElements=65536 common/engine_pkg.sv tx/tx_pkg.sv "${narrow[@]}" "${wide[@]}" "${credit[@]}" \
+    "${rx[@]}" common/sweep_queue.sv "${placement[@]}"
   lint engine -GBytes=$bytes -GBufferBytes=$((bytes == 8 ? 4096 : 65536)) common/engine_pkg.sv tx/tx_pkg.sv "${narrow[@]}" "${wide[@]}" \
-    "${credit[@]}" "${rx[@]}" "${placement[@]}" "${tx[@]}" tx/tx.sv \
+    "${credit[@]}" "${rx[@]}" "${tx[@]}" "${placement[@]}" tx/tx.sv \
     engine/{engine_control,raw_store,mem_share,engine_tx,engine}.sv
 done

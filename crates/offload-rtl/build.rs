@@ -14,7 +14,7 @@ mod models {
     /// A model: its name, its top module, its parameters, its files below `rtl`.
     type Model = (&'static str, &'static str, &'static [&'static str], &'static [&'static [&'static str]]);
 
-    const PACKAGE: &[&str] = &["common/engine_pkg"];
+    const PACKAGES: &[&str] = &["common/engine_pkg", "tx/tx_pkg"];
     const NARROW: &[&str] = &["crc/crc_unit", "crc/crc_loader"];
     const WIDE: &[&str] = &["crc/crc_pkg", "crc/crc_wide"];
     const CREDIT: &[&str] = &["common/credit_fifo", "common/credit_sender"];
@@ -38,6 +38,8 @@ mod models {
         "tx/tx",
     ];
 
+    const SNACK: &[&str] = &["snack/snack_pkg", "snack/snack_table"];
+
     const PLACEMENT: &[&str] = &[
         "rx/rx_feed",
         "rx/rx_move",
@@ -45,6 +47,7 @@ mod models {
         "rx/task_table",
         "rx/task_store",
         "rx/rx_route",
+        "rx/rx_recover",
         "rx/rx_engine",
     ];
 
@@ -74,23 +77,18 @@ mod models {
             &["Bytes=64", "BufferBytes=65536"],
             &[NARROW, WIDE, CREDIT, RX, BUFFER],
         ),
-        (
-            "Vsnack_table",
-            "snack_table",
-            &["Entries=256"],
-            &[&["common/sweep_queue", "snack/snack_pkg", "snack/snack_table"]],
-        ),
+        ("Vsnack_table", "snack_table", &["Entries=256"], &[&["common/sweep_queue"], SNACK]),
         (
             "Vengine64",
             "engine",
             &["Bytes=8", "BufferBytes=4096", "Elements=65536"],
-            &[NARROW, WIDE, CREDIT, RX, BUFFER, TX, PLACEMENT, ENGINE, &["engine/engine"]],
+            &[NARROW, WIDE, CREDIT, RX, BUFFER, TX, SNACK, PLACEMENT, ENGINE, &["engine/engine"]],
         ),
         (
             "Vengine512",
             "engine",
             &["Bytes=64", "BufferBytes=65536", "Elements=65536"],
-            &[NARROW, WIDE, CREDIT, RX, BUFFER, TX, PLACEMENT, ENGINE, &["engine/engine"]],
+            &[NARROW, WIDE, CREDIT, RX, BUFFER, TX, SNACK, PLACEMENT, ENGINE, &["engine/engine"]],
         ),
         (
             "Vengine_tx64",
@@ -110,13 +108,13 @@ mod models {
             "Vrx_engine64",
             "rx_engine",
             &["Bytes=8", "BufferBytes=4096", "Elements=65536"],
-            &[PACKAGE, NARROW, WIDE, CREDIT, RX, BUFFER, PLACEMENT],
+            &[PACKAGES, NARROW, WIDE, CREDIT, RX, BUFFER, &["common/sweep_queue"], SNACK, PLACEMENT],
         ),
         (
             "Vrx_engine512",
             "rx_engine",
             &["Bytes=64", "BufferBytes=65536", "Elements=65536"],
-            &[PACKAGE, NARROW, WIDE, CREDIT, RX, BUFFER, PLACEMENT],
+            &[PACKAGES, NARROW, WIDE, CREDIT, RX, BUFFER, &["common/sweep_queue"], SNACK, PLACEMENT],
         ),
     ];
 

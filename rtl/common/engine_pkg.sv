@@ -41,6 +41,42 @@ package engine_pkg;
     // R2Ts whose data was sent, modulo 16.
     logic [3:0] bursts_done;
   } task_tx_t;
+  // What the status of a task says, until the task is complete.
+  typedef struct packed {
+    logic [7:0] status;
+    logic [7:0] response;
+    // Bits of residual_flags.
+    logic [7:0] residual_flags;
+    logic [31:0] residual_count;
+    // Bytes of sense data.
+    logic [8:0] sense;
+    logic [31:0] stat_sn;
+  } answer_t;
+  // The group of the SNACK table that has a number, if there is one: its SNACK was sent; a PDU at these offsets may be the missing one.
+  typedef struct packed {
+    logic found;
+    logic sent;
+    logic admits;
+  } found_t;
+  // What a PDU does to the groups: nothing; numbers before it (or it too) are lost; it was missing; its replica is lost again.
+  typedef enum logic [1:0] {
+    LOSS_NONE,
+    LOSS_LOSE,
+    LOSS_FILL,
+    LOSS_AGAIN
+  } loss_t;
+  typedef struct packed {
+    // Codes of `loss_t`.
+    logic [1:0] status;
+    logic [1:0] data;
+    // The number of the PDU is lost with those before it.
+    logic status_itself;
+    logic data_itself;
+    // What is lost is known from ExpDataSN.
+    logic promised;
+    // Nothing of the task is missing any more.
+    logic forgets;
+  } losses_t;
   // Index of an element of the data_address table, of as many as there can be: 256 tasks of 256 elements.
   localparam int unsigned MaxE = 16;
   // The scatter/gather list of a task: its first and its last element, if it has any.

@@ -1,4 +1,4 @@
-// An engine for one connection at ErrorRecoveryLevel 0: descriptors and the bytes of both streams, completions, host memory.
+// An engine for one connection: descriptors and the bytes of both streams, completions, host memory.
 //
 //   descriptors --> [engine_tx: control, transmit] --> stream
 //                       |      ^           ^
@@ -34,6 +34,11 @@ module engine
     output logic                     done_valid_o,
     input  wire                      done_ready_i,
     output logic [            511:0] done_o,
+    // One cycle: time, in microseconds since any moment.
+    input  wire                      advance_i,
+    input  wire  [             63:0] now_i,
+    // When the earliest SNACK is due; all ones: none waits.
+    output logic [             63:0] deadline_o,
     // The Input Buffer.
     input  wire                      release_i,
     input  wire  [             15:0] release_slots_i,
@@ -85,11 +90,13 @@ module engine
     output logic [             31:0] max_burst_o,
     output logic [             31:0] first_burst_o,
     output logic [             31:0] snack_delay_o,
+    output logic [              1:0] recovery_level_o,
     output logic [             15:0] max_outstanding_r2t_o,
     output logic [             31:0] cmd_sn_o,
     output logic [             31:0] exp_cmd_sn_o,
     output logic [             31:0] max_cmd_sn_o,
     output logic [             31:0] stat_sn_o,
+    output logic [             31:0] exp_stat_sn_o,
     output logic                     stopped_o,
     output logic [              3:0] stop_reason_o,
     output logic [             63:0] taken_o,
@@ -107,6 +114,7 @@ module engine
     output task_rx_t                 shown_rx_o,
     output task_tx_t                 shown_tx_o,
     output list_t                    shown_list_o,
+    output logic                     shown_held_o,
     input  wire                      show_element_i,
     input  wire  [         MaxE-1:0] element_i,
     output element_t                 element_o,
@@ -116,6 +124,9 @@ module engine
     output burst_t                   peek_o,
     output logic [             31:0] peek_sent_o,
     output logic [             31:0] peek_data_sn_o,
+    input  wire  [              9:0] snack_at_i,
+    output logic                     snack_valid_o,
+    output snack_pkg::entry_t        snack_o,
     // No descriptor is being executed, and nothing more leaves before something comes in or room is made.
     output logic                     idle_o,
     // A PDU that was received is not finished.
@@ -155,8 +166,9 @@ module engine
   logic [15:0] raw_slots;
   logic set_poly;
   logic [31:0] init, xor_out;
-  logic unused_due_ready, unused_snack_take;
-  logic [7:0] unused_snack_index;
+  logic due_valid, due_ready, snack_take, snack_answer, snack_wanted;
+  logic [7:0] due_id, snack_id;
+  snack_t snack;
   engine_tx #(
       .Bytes(Bytes),
       .BufferBytes(BufferBytes),
@@ -191,25 +203,25 @@ module engine
       .max_burst_o,
       .first_burst_o,
       .snack_delay_o,
+      .recovery_level_o,
       .max_outstanding_r2t_o,
       .raw_addr_o(raw_addr),
       .raw_slot_bytes_o(raw_slot_bytes),
       .raw_slots_o(raw_slots),
-      .exp_stat_sn_i(stat_sn_o),
+      .exp_stat_sn_i(exp_stat_sn_o),
       .max_cmd_sn_i(max_cmd_sn_o),
       .cmd_sn_o,
       .r2t_valid_i(r2t_valid),
       .r2t_ready_o(r2t_ready),
       .r2t_i(r2t),
-      // At ErrorRecoveryLevel 0 no SNACK is sent.
-      .due_valid_i(1'b0),
-      .due_ready_o(unused_due_ready),
-      .due_id_i('0),
-      .snack_take_o(unused_snack_take),
-      .snack_index_o(unused_snack_index),
-      .snack_answer_i(1'b1),
-      .snack_wanted_i(1'b0),
-      .snack_i('0),
+      .due_valid_i(due_valid),
+      .due_ready_o(due_ready),
+      .due_id_i(due_id),
+      .snack_take_o(snack_take),
+      .snack_index_o(snack_id),
+      .snack_answer_i(snack_answer),
+      .snack_wanted_i(snack_wanted),
+      .snack_i(snack),
       .request_valid_o(request_valid),
       .request_ready_i(request_ready),
       .request_o(control_request),
@@ -277,6 +289,10 @@ module engine
       .restart_i(restart_o),
       .restart_position_i(restart_position_o),
       .conn_i(16'd0),
+      .recovers_i(recovery_level_o != '0),
+      .snack_delay_i(snack_delay_o),
+      .advance_i,
+      .now_i,
       .header_digest_i(conn_flags_o[0]),
       .data_digest_i(conn_flags_o[1]),
       .max_data_i(max_recv_o[23:0]),
@@ -319,6 +335,8 @@ module engine
       .exp_cmd_sn_o,
       .max_cmd_sn_o,
       .stat_sn_o,
+      .exp_stat_sn_o,
+      .deadline_o,
       .stopped_o,
       .stop_reason_o,
       .taken_o,
@@ -351,6 +369,19 @@ module engine
       .tx_element_i(show_element_i ? element_i : tx_element),
       .tx_element_o(element_o),
       .tx_next_o(element_next_o),
+      .due_valid_o(due_valid),
+      .due_ready_i(due_ready),
+      .due_id_o(due_id),
+      .snack_take_i(snack_take),
+      .snack_id_i(snack_id),
+      .snack_answer_o(snack_answer),
+      .snack_wanted_o(snack_wanted),
+      .snack_o(snack),
+      .held_index_i(show_index_i),
+      .held_o(shown_held_o),
+      .snack_at_i,
+      .snack_known_o(snack_valid_o),
+      .snack_entry_o(snack_o),
       .r2t_valid_o(r2t_valid),
       .r2t_ready_i(r2t_ready),
       .r2t_index_o(r2t.index),

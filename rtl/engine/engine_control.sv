@@ -102,6 +102,7 @@ module engine_control
     output logic [             31:0] max_burst_o,
     output logic [             31:0] first_burst_o,
     output logic [             31:0] snack_delay_o,
+    output logic [              1:0] recovery_level_o,
     output logic [             15:0] max_outstanding_r2t_o,
     output logic [             63:0] raw_addr_o,
     output logic [             31:0] raw_slot_bytes_o,
@@ -309,14 +310,13 @@ module engine_control
         else if (is_open_o) finish(NO_CONNECTION);
         else if (flags[7:4] != '0) finish(NOT_SUPPORTED);
         else if (!open_fits) finish(INVALID);
-        // The receive module does not request what is lost.
-        else if (d[487:480] != '0) finish(NOT_SUPPORTED);
         else begin
           finish(GOOD);
           is_open_o <= 1'b1;
           opens_o <= 1'b1;
           use_polynomial(Crc32c);
           conn_flags_o <= flags[3:0];
+          recovery_level_o <= d[481:480];
           max_outstanding_r2t_o <= d[47:32];
           raw_slots_o <= d[63:48];
           raw_addr_o <= d[191:128];

@@ -1,6 +1,9 @@
 // Compares the digests of one kind of segment, in their order: a computed one against the one from the stream.
 //
-// Either can come first: the unit needs 17 cycles, and the stream can pause between a segment and its digest. Both queues have a slot
+//   computed --> [ queue ] --+--> equal? --> [ queue ] --> good
+//   received --> [ queue ] --+                    (the oldest result in registers)
+//
+// Either can come first: the unit needs 17 cycles, and the stream can pause between a segment and its digest. All queues have a slot
 // for each PDU that may be under way, so nothing asks them for room.
 `default_nettype none
 module rx_check #(
@@ -34,7 +37,16 @@ module rx_check #(
   logic computed_push, computed_valid, received_valid;
   logic [31:0] computed_digest, computed, received;
   // The packet controller counts for these queues, by the credits of its PDUs.
-  logic unused_computed_credit, unused_received_credit;
+  logic unused_computed_credit, unused_received_credit, unused_result_credit, result_valid, result;
+  wire fetch = result_valid && (!valid_o || pop_i);
+  wire compare = computed_valid && received_valid;
+  logic compared, equal;
+  always_ff @(posedge clk) begin
+    compared <= compare && !clear;
+    equal <= computed == received;
+    valid_o <= !clear && (fetch || (valid_o && !pop_i));
+    if (fetch) good_o <= result;
+  end
   rx_crc #(
       .Bytes(Bytes),
       .Poly (Poly)
@@ -64,7 +76,7 @@ module rx_check #(
       .credit_o(unused_computed_credit),
       .valid_o(computed_valid),
       .data_o(computed),
-      .pop_i
+      .pop_i(compare)
   );
   credit_fifo #(
       .Depth(Depth)
@@ -76,9 +88,20 @@ module rx_check #(
       .credit_o(unused_received_credit),
       .valid_o(received_valid),
       .data_o(received),
-      .pop_i
+      .pop_i(compare)
   );
-  assign valid_o = computed_valid && received_valid;
-  assign good_o  = computed == received;
+  credit_fifo #(
+      .Width(1),
+      .Depth(Depth)
+  ) result_queue (
+      .clk,
+      .rst(clear),
+      .push_i(compared && !clear),
+      .data_i(equal),
+      .credit_o(unused_result_credit),
+      .valid_o(result_valid),
+      .data_o(result),
+      .pop_i(fetch)
+  );
 endmodule
 `default_nettype wire

@@ -15,7 +15,7 @@ module rx_crc #(
     input  wire                  rst,
     input  wire                  restart_i,
     // 64 bit: one cycle, between two messages. The next one has this polynomial (reflected), this register before its first byte, and
-    // this combination after its last. They stay as they are until `ready_o`, which is off from the next cycle on.
+    // this combination after its last.
     input  wire                  set_i,
     input  wire  [         31:0] poly_i,
     input  wire  [         31:0] init_i,
@@ -48,7 +48,7 @@ module rx_crc #(
     );
   end else begin : g_narrow
     logic loaded, loading, waiting, unit_ready;
-    logic [31:0] poly, init, xor_out;
+    logic [31:0] poly, init, xor_out, next_poly, next_init, next_xor_out;
     // Messages whose digest is not out.
     logic [3:0] owed;
     logic [15:0] we;
@@ -61,7 +61,8 @@ module rx_crc #(
       loaded <= !rst;
       waiting <= !rst && (set_i || (waiting && !load));
       if (!loaded) {init, xor_out} <= '1;
-      else if (load) {init, xor_out} <= {init_i, xor_out_i};
+      else if (load) {init, xor_out} <= {next_init, next_xor_out};
+      if (set_i) {next_poly, next_init, next_xor_out} <= {poly_i, init_i, xor_out_i};
       if (rst || restart_i) owed <= '0;
       else owed <= owed + 4'(valid_i && ready_o && last_i) - 4'(digest_valid_o);
     end
@@ -69,7 +70,7 @@ module rx_crc #(
         .clk,
         .rst,
         .start_i(!loaded || load),
-        .poly_i(loaded ? poly_i : Poly),
+        .poly_i(loaded ? next_poly : Poly),
         .busy_o(loading),
         .poly_o(poly),
         .table_we_o(we),

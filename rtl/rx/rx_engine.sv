@@ -1,12 +1,15 @@
 // The receive side of the engine for one connection: bytes of the stream in, host memory, completions and R2Ts out.
 //
 //   stream --> [rx_checked] --> [rx_feed] --headers--> [rx_route] <--> [task_store] <--> control, transmit
-//                                   |                    |     |
-//                                   |            [rx_walk]   R2Ts, completions, numbers
-//                                   |                |
-//                                   +--beats--> [rx_move] --> host memory
+//                                   |                    |  |  |
+//                                   |            [rx_walk]  |  R2Ts, completions, numbers
+//                                   |                |      |
+//                                   +--beats--> [rx_move]  [rx_recover] <--> SNACKs of the transmit side
+//                                                    |
+//                                                    v
+//                                               host memory
 //
-// ErrorRecoveryLevel 0: what is lost, or has a bad digest, stops the connection.
+// At ErrorRecoveryLevel 0 what is lost, or has a bad digest, stops the connection; above, rx_recover requests it.
 `default_nettype none
 module rx_engine
   import engine_pkg::*;
@@ -30,6 +33,12 @@ module rx_engine
     input  wire                      restart_i,
     input  wire  [             63:0] restart_position_i,
     input  wire  [             15:0] conn_i,
+    // ErrorRecoveryLevel is 1 or 2, and how long a SNACK waits, in microseconds.
+    input  wire                      recovers_i,
+    input  wire  [             31:0] snack_delay_i,
+    // One cycle: time, in microseconds since any moment.
+    input  wire                      advance_i,
+    input  wire  [             63:0] now_i,
     input  wire                      header_digest_i,
     input  wire                      data_digest_i,
     input  wire  [             23:0] max_data_i,
@@ -79,12 +88,16 @@ module rx_engine
     input  wire  [             31:0] cmd_sn_i,
     output logic [             31:0] exp_cmd_sn_o,
     output logic [             31:0] max_cmd_sn_o,
+    // StatSN that is expected next, and ExpStatSN as it is sent.
     output logic [             31:0] stat_sn_o,
+    output logic [             31:0] exp_stat_sn_o,
+    // When the earliest SNACK is due; all ones: none waits.
+    output logic [             63:0] deadline_o,
     // A stop, its reason, and the position behind the last byte that counts: bytes behind it are to be given again.
     output logic                     stopped_o,
     output logic [              3:0] stop_reason_o,
     output logic [             63:0] taken_o,
-    // A PDU is not finished: its data moves, or a completion waits.
+    // A PDU is not finished: its data moves, or a completion waits. Or ExpStatSN is being searched.
     output logic                     busy_o,
     // Requests of control, one at a time; the reply comes some cycles later. END_TASK is ABORT of a task, or MEMORY of the transmit side:
     // its TASK_DONE is out before the reply. For the others see task_store.
@@ -117,6 +130,21 @@ module rx_engine
     input  wire  [         MaxE-1:0] tx_element_i,
     output element_t                 tx_element_o,
     output logic [         MaxE-1:0] tx_next_o,
+    // SNACKs that are due, by their names; the transmit side asks for one until it is answered, see rx_recover.
+    output logic                     due_valid_o,
+    input  wire                      due_ready_i,
+    output logic [              7:0] due_id_o,
+    input  wire                      snack_take_i,
+    input  wire  [              7:0] snack_id_i,
+    output logic                     snack_answer_o,
+    output logic                     snack_wanted_o,
+    output tx_pkg::snack_t           snack_o,
+    // Tables: the status of the task at an index is held back; the entry of the SNACK table at a place.
+    input  wire  [            I-1:0] held_index_i,
+    output logic                     held_o,
+    input  wire  [              9:0] snack_at_i,
+    output logic                     snack_known_o,
+    output snack_pkg::entry_t        snack_entry_o,
     // R2Ts to be answered, in order.
     output logic                     r2t_valid_o,
     input  wire                      r2t_ready_i,
@@ -237,6 +265,17 @@ module rx_engine
   assign r2t_lun_o = header[127:64];
   assign ended_index_o = end_index;
   assign ended_itt_o = end_tag;
+  logic find, apply, settle, owes_ack, settle_placed, holes, recover_busy, recover_room, hold, answers, held, answered;
+  found_t status_group, data_group;
+  losses_t losses;
+  answer_t answer, answer_kept;
+  logic [31:0] held_stat_sn;
+  logic [383:0] pdu;
+  logic route_done, snack_done, route_busy, searches;
+  assign busy_o = route_busy || searches;
+  logic [511:0] route_record, snack_record;
+  assign done_valid_o = route_done || snack_done;
+  assign done_o = route_done ? route_record : snack_record;
   rx_route #(
       .Tasks(Tasks)
   ) route (
@@ -245,6 +284,7 @@ module rx_engine
       .open_i,
       .restart_i,
       .conn_i,
+      .recovers_i,
       .header_digest_i,
       .data_digest_i,
       .max_burst_i,
@@ -278,6 +318,25 @@ module rx_engine
       .end_index_o(end_index),
       .end_tag_o(end_tag),
       .end_list_o(end_list),
+      .find_o(find),
+      .status_group_i(status_group),
+      .data_group_i(data_group),
+      .apply_o(apply),
+      .losses_o(losses),
+      .settle_o(settle),
+      .owes_ack_o(owes_ack),
+      .placed_o(settle_placed),
+      .holes_i(holes),
+      .recover_busy_i(recover_busy),
+      .recover_room_i(recover_room),
+      .hold_o(hold),
+      .answer_o(answers),
+      .answer_record_o(answer),
+      .held_i(held),
+      .held_stat_sn_i(held_stat_sn),
+      .answered_i(answered),
+      .answer_record_i(answer_kept),
+      .pdu_o(pdu),
       .walk_idle_i(walk_idle),
       .walk_flush_o(walk_flush),
       .walk_o(walk),
@@ -295,9 +354,9 @@ module rx_engine
       .r2t_valid_o,
       .r2t_ready_i,
       .done_room_i,
-      .done_valid_o,
+      .done_valid_o(route_done),
       .done_ready_i,
-      .done_o,
+      .done_o(route_record),
       .ended_valid_o,
       .ended_ready_i,
       .end_request_i(request_valid_i && ends_task),
@@ -316,7 +375,74 @@ module rx_engine
       .stopped_o,
       .stop_reason_o,
       .taken_o,
-      .busy_o
+      .busy_o(route_busy)
+  );
+
+  logic who, who_ready, who_looked, who_found;
+  logic [31:0] who_tag;
+  rx_recover #(
+      .Tasks(Tasks)
+  ) recover (
+      .clk,
+      .rst,
+      .open_i,
+      .recovers_i,
+      .conn_i,
+      .snack_delay_i,
+      .advance_i,
+      .now_i,
+      .header_i(pdu),
+      .index_i(index),
+      .next_sn_i(rx_part.next_sn),
+      .next_offset_i(rx_part.next_offset),
+      .next_stat_sn_i(stat_sn_o),
+      .find_i(find),
+      .status_o(status_group),
+      .data_o(data_group),
+      .apply_i(apply),
+      .losses_i(losses),
+      .settle_i(settle),
+      .owes_ack_i(owes_ack),
+      .placed_i(settle_placed),
+      .holes_o(holes),
+      .busy_o(recover_busy),
+      .searches_o(searches),
+      .hold_i(hold),
+      .answer_i(answers),
+      .answer_record_i(answer),
+      .held_o(held),
+      .held_stat_sn_o(held_stat_sn),
+      .answered_o(answered),
+      .answer_record_o(answer_kept),
+      .end_i(task_ends),
+      .end_index_i(end_index),
+      .end_tag_i(end_tag),
+      .has_room_o(recover_room),
+      .exp_stat_sn_o,
+      .deadline_o,
+      .due_valid_o,
+      .due_ready_i,
+      .due_id_o,
+      .take_i(snack_take_i),
+      .take_id_i(snack_id_i),
+      .take_answer_o(snack_answer_o),
+      .take_wanted_o(snack_wanted_o),
+      .taken_o(snack_o),
+      .look_o(who),
+      .look_tag_o(who_tag),
+      .look_ready_i(who_ready),
+      .looked_i(who_looked),
+      .look_found_i(who_found),
+      .look_user_i(copy_post_o.user),
+      .look_lun_i(copy_post_o.lun),
+      .done_valid_o(snack_done),
+      .done_ready_i(done_ready_i && !route_done),
+      .done_o(snack_record),
+      .show_index_i(held_index_i),
+      .shown_answered_o(held_o),
+      .peek_at_i(snack_at_i),
+      .peek_valid_o(snack_known_o),
+      .peek_o(snack_entry_o)
   );
 
   logic [MaxE-1:0] rx_element, rx_next;
@@ -357,6 +483,11 @@ module rx_engine
       .reply_valid_o(store_reply_valid),
       .reply_o(store_reply),
       .reply_index_o,
+      .who_i(who),
+      .who_tag_i(who_tag),
+      .who_ready_o(who_ready),
+      .who_looked_o(who_looked),
+      .who_found_o(who_found),
       .tx_look_i,
       .tx_index_i,
       .tx_looked_o,

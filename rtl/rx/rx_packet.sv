@@ -70,7 +70,7 @@ module rx_packet #(
   localparam int unsigned W = L - 1;
   localparam int unsigned T = L - 2;
   // From taking words until their beat is there.
-  localparam int unsigned Latency = 1 + W / 2;
+  localparam int unsigned Latency = 2 + W / 2;
   localparam logic [1:0] GOOD = 2'd0, BAD_HEADER = 2'd1, TOO_LONG = 2'd2, BAD_DATA = 2'd3;
   typedef enum logic [2:0] {
     IDLE,
@@ -99,7 +99,7 @@ module rx_packet #(
   } beat_t;
 
   wire clear = rst || restart_i;
-  logic stopped, retire_stops;
+  logic stopped, retire, retire_stops;
   assign stopped_o = stopped;
 
   logic window_ready;
@@ -124,7 +124,8 @@ module rx_packet #(
       .peek_o(peeked)
   );
   // The change of the polynomial: due, and on its way with the first PDU that begins behind what was accepted.
-  logic poly_due, poly_moves, poly_set;
+  logic poly_due, poly_moves, poly_set, poly_reached, poly_is_set, scout_idle;
+  logic [63:0] next_position;
   logic plan_valid, plan_too_long, plan_has_data, plan_pop;
   logic [63:0] plan_position;
   logic [8:0] plan_header_beats;
@@ -142,6 +143,8 @@ module rx_packet #(
       .arrived_i(arrived),
       .peek_at_o(peek_at),
       .peek_i(peeked),
+      .position_o(next_position),
+      .idle_o(scout_idle),
       .plan_valid_o(plan_valid),
       .plan_position_o(plan_position),
       .plan_too_long_o(plan_too_long),
@@ -252,23 +255,24 @@ module rx_packet #(
       .pop_i(out_go)
   );
 
-  // The polynomial: both units change when the first beat of the PDU has come to the end of the queue.
-  logic poly_reached, poly_is_set;
+  // The polynomial: both units change when the first beat of the PDU has come to the end of the queue; or at once, if nothing is under way.
   if (Bytes == 8) begin : g_poly
     logic [63:0] accepted, poly_from;
     wire [63:0] now_accepted = accepted + (valid_i && ready_o ? 64'(count_i) : 64'd0);
     assign poly_reached = plan_position >= poly_from;
-    assign poly_set = out_valid && out.new_poly && !poly_is_set && !clear && !stopped;
+    wire poly_arrives = out_valid && out.new_poly && !poly_is_set && !clear && !stopped;
+    wire quiet = scout_idle && state == IDLE && moving == '0 && !out_valid && next_position == accepted && !stopped && !clear;
+    assign poly_set = poly_arrives || (poly_due && quiet);
     always_ff @(posedge clk) begin
       accepted <= clear ? restart_position_i : now_accepted;
       if (clear) poly_from <= restart_position_i;
       else if (set_poly_i) poly_from <= now_accepted;
       poly_due <= !rst && (set_poly_i || (poly_due && !poly_set));
       poly_moves <= !clear && (plan_poly || (poly_moves && !poly_set));
-      poly_is_set <= poly_set || (poly_is_set && !out_go && !clear);
+      poly_is_set <= poly_arrives || (poly_is_set && !out_go && !clear);
     end
   end else begin : g_fixed
-    wire unused_poly = &{1'b0, set_poly_i, plan_poly};
+    wire unused_poly = &{1'b0, set_poly_i, plan_poly, scout_idle, next_position};
     assign {poly_reached, poly_set, poly_due, poly_moves} = '0;
     assign poly_is_set = 1'b1;
   end
@@ -336,8 +340,14 @@ module rx_packet #(
   );
 
   // PDUs under way: a credit is spent with the plan, so every queue of this module has a slot for what the PDU causes.
-  pdu_t pdu_in, oldest;
-  logic oldest_valid, credit_back;
+  // The oldest is in registers: what a verdict looks at.
+  pdu_t pdu_in, queued, oldest;
+  logic queued_valid, oldest_valid, unused_credit;
+  wire oldest_fetch = queued_valid && (!oldest_valid || retire);
+  always_ff @(posedge clk) begin
+    oldest_valid <= !clear && (oldest_fetch || (oldest_valid && !retire));
+    if (oldest_fetch) oldest <= queued;
+  end
   assign pdu_in.position = plan_position;
   assign pdu_in.too_long = plan_too_long;
   assign pdu_in.has_data_digest = data_digest_i && plan_has_data;
@@ -348,7 +358,7 @@ module rx_packet #(
       .rst(clear),
       .may_send_o(pdu_credit),
       .spend_i(plan_pop),
-      .credit_i(credit_back)
+      .credit_i(retire)
   );
   credit_fifo #(
       .Width($bits(pdu_t)),
@@ -358,34 +368,35 @@ module rx_packet #(
       .rst(clear),
       .push_i(plan_pop),
       .data_i(pdu_in),
-      .credit_o(credit_back),
-      .valid_o(oldest_valid),
-      .data_o(oldest),
-      .pop_i(verdict_valid_o)
+      .credit_o(unused_credit),
+      .valid_o(queued_valid),
+      .data_o(queued),
+      .pop_i(oldest_fetch)
   );
 
-  // Retire: PDUs that have ended, less those with a verdict.
+  // Retire: PDUs that have ended, less those with a verdict. The verdict is out in the next cycle.
   wire pdu_over = out_go && out.pdu_over;
   logic [$clog2(Depth+1)-1:0] ended;
   always_ff @(posedge clk) begin
     if (clear) ended <= '0;
     else
-      ended <= ended + {{$clog2(Depth + 1) - 1{1'b0}}, pdu_over} - {{$clog2(Depth + 1) - 1{1'b0}}, verdict_valid_o && ended != '0};
+      ended <= ended + {{$clog2(Depth + 1) - 1{1'b0}}, pdu_over} - {{$clog2(Depth + 1) - 1{1'b0}}, retire && ended != '0};
   end
   always_ff @(posedge clk) stopped <= rst || (!restart_i && (stopped || retire_stops));
   wire header_known = !header_digest_i || header_valid;
   wire header_bad = header_digest_i && header_valid && !header_good;
   wire whole = ended != '0 && (!oldest.has_data_digest || data_valid || oldest.too_long);
-  assign verdict_valid_o = !clear && !stopped && oldest_valid && header_known && (header_bad || whole);
-  assign verdict_position_o = oldest.position;
-  always_comb begin
-    verdict_o = GOOD;
-    if (header_bad) verdict_o = BAD_HEADER;
-    else if (oldest.too_long) verdict_o = TOO_LONG;
-    else if (oldest.has_data_digest && !data_good) verdict_o = BAD_DATA;
+  assign retire = !clear && !stopped && oldest_valid && header_known && (header_bad || whole);
+  wire bad_data = oldest.has_data_digest && !data_good;
+  assign retire_stops = retire && (header_bad || oldest.too_long);
+  assign header_pop = retire && header_digest_i;
+  assign data_pop = retire && oldest.has_data_digest && !header_bad && !oldest.too_long;
+  logic retired;
+  assign verdict_valid_o = retired && !clear;
+  always_ff @(posedge clk) begin
+    retired <= retire;
+    verdict_o <= header_bad ? BAD_HEADER : oldest.too_long ? TOO_LONG : bad_data ? BAD_DATA : GOOD;
+    verdict_position_o <= oldest.position;
   end
-  assign retire_stops = verdict_valid_o && (verdict_o == BAD_HEADER || verdict_o == TOO_LONG);
-  assign header_pop = verdict_valid_o && header_digest_i;
-  assign data_pop = verdict_valid_o && oldest.has_data_digest && !retire_stops;
 endmodule
 `default_nettype wire

@@ -1,18 +1,25 @@
 // The router of the receive module: decides what becomes of each PDU, in the order of the stream (docs/engine-interface.md, "Who
-// decides what"), as the software engine does at ErrorRecoveryLevel 0.
+// decides what"), as the software engine does.
 //
-//   headers --> IDLE --> LOOK --> DECIDE --> READY --commit--> IDLE
+//   headers --> IDLE --> LOOK --> DECIDE --> (FIND) --> READY --commit--> IDLE
 //                ^                             |  |
 //                |  (a task ended by MEMORY,   |  +-----------> STOPPED: nothing is decided before a restart
 //                |   control wants to end one, |
-//                +-- no room, no slot) --------+
+//                +-- after a wait for room ----+
+//                    or for a slot)
 //
 //   commit --> [ numbers ] [ the task's part ] [ mover's job ] [ finish ]
 //
 //   finish:  NONE --> MOVING -- data written --> FIRST --> SECOND --> NONE     completions; none, one or two
 //                       +------------------------------------------> NONE
+//   of a connection that recovers:
+//            NONE --> MOVING -- data written --> SETTLE --> SETTLED --> FIRST --> SECOND --> NONE
+//                                                  +-----------+----------+--------------> NONE
 //
-// A PDU is decided on while the data of the one before it is written; so what it says of a task that is about to end is `NO_TASK`,
+// At ErrorRecoveryLevel 1 and 2 (`recovers_i`) the SNACK table is asked which numbers are missing (FIND), and told what the PDU changes
+// (SETTLE); a task ends when nothing of it is missing (SETTLED). Then one PDU is finished before the next is looked at.
+//
+// At level 0 a PDU is decided on while the data of the one before it is written; so what it says of a task that is about to end is `NO_TASK`,
 // and it is decided on again when that data meets a refusal of host memory. Nothing changes before the commit, and a PDU is committed
 // when the one before it is finished. PDUs for software are committed alone: their slot is that of the ring's then.
 `default_nettype none
@@ -29,6 +36,7 @@ module rx_route
     input  wire               restart_i,
     // Of the connection; the numbers are read with `open_i`.
     input  wire        [15:0] conn_i,
+    input  wire               recovers_i,
     input  wire               header_digest_i,
     input  wire               data_digest_i,
     input  wire        [23:0] max_burst_i,
@@ -64,6 +72,29 @@ module rx_route
     output logic      [I-1:0] end_index_o,
     output logic       [31:0] end_tag_o,
     output list_t             end_list_o,
+    // Recovery: see rx_recover.
+    output logic              find_o,
+    /* verilator lint_off UNUSEDSIGNAL */
+    input  found_t            status_group_i,
+    /* verilator lint_on UNUSEDSIGNAL */
+    input  found_t            data_group_i,
+    output logic              apply_o,
+    output losses_t           losses_o,
+    output logic              settle_o,
+    output logic              owes_ack_o,
+    output logic              placed_o,
+    input  wire               holes_i,
+    input  wire               recover_busy_i,
+    input  wire               recover_room_i,
+    output logic              hold_o,
+    output logic              answer_o,
+    output answer_t           answer_record_o,
+    input  wire               held_i,
+    input  wire        [31:0] held_stat_sn_i,
+    input  wire               answered_i,
+    input  answer_t           answer_record_i,
+    // The PDU at hand.
+    output logic      [383:0] pdu_o,
     // The walker.
     input  wire               walk_idle_i,
     output logic              walk_flush_o,
@@ -101,7 +132,7 @@ module rx_route
     input  wire               release_i,
     input  wire        [15:0] release_slots_i,
     output logic       [15:0] raw_free_o,
-    // Numbers.
+    // Numbers: StatSN is that which is expected next.
     input  wire        [31:0] cmd_sn_i,
     output logic       [31:0] exp_cmd_sn_o,
     output logic       [31:0] max_cmd_sn_o,
@@ -110,12 +141,14 @@ module rx_route
     output logic              stopped_o,
     output logic       [ 3:0] stop_reason_o,
     output logic       [63:0] taken_o,
-    // A PDU, or the end of a task by control, is not finished.
+    // A PDU is looked at or not finished, or the end of a task by control.
     output logic              busy_o
 );
   localparam logic [5:0] NOP_IN = 6'h20, RESPONSE = 6'h21, DATA_IN = 6'h25, R2T = 6'h31;
   localparam logic [1:0] VERDICT_GOOD = 2'd0, BAD_HEADER = 2'd1, TOO_LONG = 2'd2, BAD_DATA = 2'd3;
   localparam logic [31:0] RESERVED = 32'hffff_ffff;
+  // DigestAction.
+  localparam logic [1:0] DIGEST_STOPPED = 2'd1, DIGEST_SNACK = 2'd2, DIGEST_DROPPED = 2'd3;
   // Bytes of the area for sense data.
   localparam logic [23:0] SenseArea = 24'd256;
 
@@ -144,12 +177,15 @@ module rx_route
     IDLE,
     LOOK,
     DECIDE,
+    FIND,
     READY,
     STOPPED
   } state_t;
-  typedef enum logic [1:0] {
+  typedef enum logic [2:0] {
     NONE,
     MOVING,
+    SETTLE,
+    SETTLED,
     FIRST,
     SECOND
   } finish_t;
@@ -169,13 +205,23 @@ module rx_route
     logic sees_window;
     logic [2:0] raw_reason;
     logic [3:0] stop;
-    logic digest_error;
+    // 0: none; else a code of DigestAction.
+    logic [1:0] digest_error;
+    // It waits for a slot of the ring, though it needs none.
+    logic needs_slot;
+    losses_t losses;
+    // Its status is held back until the task is complete.
+    logic holds;
+    logic owes_ack;
   } decision_t;
   // What is left to report of the PDU whose data is moved, or of the task that control ends.
   typedef struct packed {
     decision_t decision;
     logic [3:0] result;
+    // What the status says, if there is one; with this PDU, or before.
     logic answered;
+    logic answers;
+    answer_t answer;
     logic known;
     logic for_control;
     logic [I-1:0] index;
@@ -185,7 +231,6 @@ module rx_route
     logic [31:0] received;
     logic [31:0] received_before;
     logic [31:0] sent;
-    logic [8:0] sense;
     logic [63:0] raw_addr;
     logic [63:0] position;
     logic [63:0] taken;
@@ -215,8 +260,21 @@ module rx_route
   wire bad_status = status_bit && (!final_bit || scsi_status == 8'h02 || both_residuals);
   wire [32:0] r2t_end = {1'b0, offset} + {1'b0, last_word};
   wire [3:0] r2ts_open = rx_i.r2ts - bursts_done_i;
-  wire r2t_good = facts_i.writes && data_bytes == '0 && ttt != RESERVED && last_word != '0
-      && last_word <= {8'd0, max_burst_i} && r2t_end <= {1'b0, facts_i.edtl} && r2ts_open < max_outstanding_r2t_i;
+  // Where its numbers stand. At ErrorRecoveryLevel 0 only what is due counts.
+  wire due = sn == rx_i.next_sn;
+  wire ahead = precedes(rx_i.next_sn, sn);
+  wire fills = !due && !ahead && data_group_i.found;
+  wire duplicate = !due && !ahead && !data_group_i.found;
+  wire stat_sn_ahead = precedes(stat_sn_o, stat_sn);
+  wire stat_sn_fills = !stat_sn_due && !stat_sn_ahead && status_group_i.found;
+  wire stat_sn_seen = !stat_sn_due && !stat_sn_ahead && !status_group_i.found;
+  wire r2t_good = facts_i.writes && !answered_i && data_bytes == '0 && ttt != RESERVED && last_word != '0
+      && last_word <= {8'd0, max_burst_i} && r2t_end <= {1'b0, facts_i.edtl}
+      && (r2ts_open < max_outstanding_r2t_i || (recovers_i && duplicate));
+  // A status says that no Data-In follows.
+  wire offset_fits = due ? !answered_i && offset == rx_i.next_offset : ahead ? !answered_i && offset >= rx_i.next_offset :
+      duplicate || data_group_i.admits;
+  wire takes_status = status_bit && !(held_i && held_stat_sn_i == stat_sn);
   logic of_target, consumes;
   always_comb begin
     case (opcode)
@@ -231,20 +289,49 @@ module rx_route
     endcase
   end
   // A PDU for software; one whose status comes too early is the first after a loss.
-  function automatic decision_t raw(input logic [2:0] reason, input logic takes, input logic due, input logic window);
-    raw = '{action: RAW, raw_reason: reason, takes_stat_sn: takes, sees_window: window, stop: STOP_NONE, default: '0};
-    if (takes && !due) raw = stop_with(RAW_SEQUENCE, STOP_SEQUENCE);
+  function automatic decision_t raw(input logic [2:0] reason, input logic takes, input logic in_order, input logic window);
+    raw = '{action: RAW, raw_reason: reason, sees_window: window, default: '0};
+    if (takes && !recovers_i && !in_order) raw = stop_with(RAW_SEQUENCE, STOP_SEQUENCE);
+    else if (takes && recovers_i && stat_sn_seen) raw = '{action: NOTHING, needs_slot: 1'b1, default: '0};
+    else if (takes) raw = with_status(raw);
+  endfunction
+  // The number of its status counts.
+  function automatic decision_t with_status(input decision_t of);
+    with_status = of;
+    with_status.takes_stat_sn = stat_sn_due || stat_sn_ahead;
+    with_status.losses.status = stat_sn_due ? LOSS_NONE : stat_sn_ahead ? LOSS_LOSE : stat_sn_fills ? LOSS_FILL : LOSS_NONE;
   endfunction
   function automatic decision_t stop_with(input logic [2:0] reason, input logic [3:0] stop);
     stop_with = '{action: RAW, raw_reason: reason, stop: stop, default: '0};
   endfunction
-  function automatic decision_t stop_without(input logic [3:0] stop, input logic digest_error);
+  function automatic decision_t stop_without(input logic [3:0] stop, input logic [1:0] digest_error);
     stop_without = '{action: NOTHING, stop: stop, digest_error: digest_error, default: '0};
   endfunction
-  decision_t protocol, sequence_, no_task;
+  // Its data has a bad digest, and the connection recovers: what can be requested again is lost.
+  function automatic decision_t lose();
+    lose = '{action: NOTHING, sees_window: 1'b1, digest_error: DIGEST_DROPPED, default: '0};
+    if (!recover_room_i) lose = stop_without(STOP_DATA_DIGEST, DIGEST_STOPPED);
+    else if (opcode == DATA_IN && known) begin
+      if (!in_task || !facts_i.reads || bad_status || !offset_fits) lose = stop_without(STOP_DATA_DIGEST, DIGEST_STOPPED);
+      else if (!duplicate) begin
+        if (takes_status) lose = with_status(lose);
+        lose.digest_error = DIGEST_SNACK;
+        lose.holds = status_bit;
+        lose.losses.data = !fills ? LOSS_LOSE : data_group_i.sent ? LOSS_AGAIN : LOSS_NONE;
+        lose.losses.data_itself = 1'b1;
+      end
+    end else if (consumes && !stat_sn_seen) begin
+      lose.digest_error = DIGEST_SNACK;
+      lose.takes_stat_sn = !stat_sn_fills;
+      lose.losses.status = !stat_sn_fills ? LOSS_LOSE : status_group_i.sent ? LOSS_AGAIN : LOSS_NONE;
+      lose.losses.status_itself = 1'b1;
+    end
+  endfunction
+  decision_t protocol, sequence_, no_task, dropped;
   always_comb begin
     protocol = stop_with(RAW_PROTOCOL, STOP_PROTOCOL);
     sequence_ = stop_with(RAW_SEQUENCE, STOP_SEQUENCE);
+    dropped = '{action: NOTHING, sees_window: 1'b1, default: '0};
     no_task = raw(RAW_NO_TASK, consumes, stat_sn_due, of_target);
     decision = raw(RAW_OPCODE, consumes, stat_sn_due, of_target);
     case (opcode)
@@ -252,55 +339,74 @@ module rx_route
       if (ahs_words != '0) decision = protocol;
       else if (!known) decision = no_task;
       else if (!in_task || !facts_i.reads || bad_status) decision = protocol;
-      else if (sn != rx_i.next_sn) decision = sequence_;
-      else if (offset != rx_i.next_offset) decision = protocol;
-      else if (status_bit && !stat_sn_due) decision = sequence_;
-      else
-        decision = '{action: PLACE, ends: status_bit, takes_stat_sn: status_bit, sees_window: 1'b1, default: '0};
+      else if (!recovers_i && !due) decision = sequence_;
+      else if (!offset_fits) decision = protocol;
+      else if (recovers_i && duplicate) decision = dropped;
+      else if (!recovers_i && status_bit && !stat_sn_due) decision = sequence_;
+      else if (takes_status && stat_sn_seen) decision = protocol;
+      else begin
+        decision = '{action: PLACE, ends: status_bit, sees_window: 1'b1, holds: status_bit, owes_ack: header_i[14], default: '0};
+        if (takes_status) decision = with_status(decision);
+        decision.losses.data = due ? LOSS_NONE : ahead ? LOSS_LOSE : LOSS_FILL;
+      end
       RESPONSE:
       if (ahs_words != '0 || (byte2[7] == 1'b0 && byte2 > 8'd1)) decision = protocol;
       else if (!known) decision = no_task;
-      else if (both_residuals) decision = protocol;
-      else if (!stat_sn_due) decision = sequence_;
-      else decision = '{action: SENSE, ends: 1'b1, takes_stat_sn: 1'b1, sees_window: 1'b1, default: '0};
+      else if (recovers_i && stat_sn_seen && precedes(stat_sn, stat_sn_o)) decision = dropped;
+      else if (both_residuals || answered_i) decision = protocol;
+      else if (!recovers_i && !stat_sn_due) decision = sequence_;
+      else begin
+        decision = with_status('{action: SENSE, ends: 1'b1, sees_window: 1'b1, holds: 1'b1, default: '0});
+        decision.losses.forgets = facts_i.writes;
+        // ExpDataSN.
+        decision.losses.promised = 1'b1;
+        if (recovers_i && !facts_i.writes && facts_i.reads && ahead) decision.losses.data = LOSS_LOSE;
+      end
       R2T:
       if (ahs_words != '0) decision = protocol;
       else if (!known) decision = no_task;
-      else if (sn != rx_i.next_sn) decision = sequence_;
+      else if (!recovers_i && !due) decision = sequence_;
       else if (!r2t_good) decision = protocol;
-      else decision = '{action: ANSWER, sees_window: 1'b1, default: '0};
+      else if (recovers_i && duplicate) decision = dropped;
+      else begin
+        decision = '{action: ANSWER, sees_window: 1'b1, default: '0};
+        decision.losses.data = due ? LOSS_NONE : ahead ? LOSS_LOSE : LOSS_FILL;
+      end
       default: ;
     endcase
     case (verdict_i)
-      VERDICT_GOOD: ;
-      BAD_HEADER: decision = stop_without(STOP_HEADER_DIGEST, 1'b0);
-      TOO_LONG: decision = stop_without(STOP_DATA_TOO_LONG, 1'b0);
-      BAD_DATA: decision = stop_without(STOP_DATA_DIGEST, 1'b1);
+      VERDICT_GOOD: if (recovers_i && !recover_room_i) decision = stop_with(RAW_NO_ROOM, STOP_NO_ROOM);
+      BAD_HEADER: decision = stop_without(STOP_HEADER_DIGEST, '0);
+      TOO_LONG: decision = stop_without(STOP_DATA_TOO_LONG, '0);
+      BAD_DATA: decision = recovers_i ? lose() : stop_without(STOP_DATA_DIGEST, DIGEST_STOPPED);
     endcase
   end
 
   // What a commit needs.
-  wire finish_idle = finish == NONE;
-  assign busy_o = !finish_idle;
+  wire finish_idle = finish == NONE && !recover_busy_i;
+  assign busy_o = !finish_idle || state == LOOK || state == DECIDE || state == FIND;
   logic finish_over;
   wire is_raw = decided.action == RAW;
   wire [8:0] sense = data_bytes < SenseArea ? data_bytes[8:0] : SenseArea[8:0];
   wire writes = is_raw || ((decided.action == PLACE || decided.action == SENSE) && data_bytes != '0);
   wire slot_free = raw_free_o != '0;
-  // Whoever waits for the host, for room or for a slot, is decided on again: what the tables say changes meanwhile.
-  wire waits = finish_idle && (!done_room_i || (is_raw && !slot_free));
+  // Whoever has waited for room or for a slot is decided on again: what the tables say changes meanwhile.
+  wire no_slot = (is_raw || decided.needs_slot) && !slot_free;
+  wire waits = finish_idle && (!done_room_i || no_slot);
+  logic has_waited;
+  wire again = has_waited && finish_idle && !waits;
   wire end_wanted = end_request_i && finish_idle;
-  wire in_ready = state == READY && !end_wanted && !fault && !restart_i;
+  wire in_ready = state == READY && !end_wanted && !fault && !restart_i && !has_waited;
   wire walk_now = in_ready && !walked && writes && walk_idle_i && done_room_i && (!is_raw || (finish_idle && slot_free));
-  wire commit = in_ready && (walked || !writes || walk_now) && (finish_idle || finish_over) && done_room_i
+  wire commit = in_ready && (walked || !writes || walk_now) && (finish_idle || finish_over) && done_room_i && !no_slot
       && (decided.action != ANSWER || r2t_ready_i);
   logic [63:0] slot;
-  assign look_o = state == IDLE && !restart_i && (end_wanted || (header_valid_i && !stopped_o));
+  assign look_o = state == IDLE && !restart_i && (end_wanted || (header_valid_i && !stopped_o && (!recovers_i || finish_idle)));
   assign look_tag_o = end_wanted ? end_request_tag_i : itt;
   assign end_ready_o = end_wanted && state == IDLE && look_ready_i && !restart_i;
   assign walk_o = walk_now && decided.action == PLACE;
   assign walk_direct_o = walk_now && decided.action != PLACE;
-  assign walk_flush_o = state == READY && (end_wanted || fault || waits);
+  assign walk_flush_o = state == READY && (end_wanted || fault || again);
   assign walk_offset_o = offset;
   assign walk_length_o = {8'd0, data_bytes};
   assign direct_addr_o = is_raw ? slot : facts_i.sense_addr;
@@ -311,18 +417,36 @@ module rx_route
   assign job_writes_o = writes;
   assign header_pop_o = commit;
   assign r2t_valid_o = commit && decided.action == ANSWER;
-  assign rx_write_o = commit && (decided.action == PLACE || decided.action == ANSWER);
+  assign rx_write_o = commit && (decided.action == PLACE || decided.action == ANSWER || decided.losses.data == LOSS_LOSE);
   always_comb begin
     rx_write_task_o = rx_i;
-    rx_write_task_o.next_sn = rx_i.next_sn + 32'd1;
+    // ExpDataSN is that of the PDU that comes next.
+    if (decided.action == SENSE) rx_write_task_o.next_sn = sn;
+    else if (due || ahead) rx_write_task_o.next_sn = sn + 32'd1;
     if (decided.action == ANSWER) rx_write_task_o.r2ts = rx_i.r2ts + 4'd1;
-    else begin
-      rx_write_task_o.next_offset = data_end[31:0];
+    else if (decided.action != SENSE && data_end[31:0] > rx_i.next_offset) rx_write_task_o.next_offset = data_end[31:0];
+    if (decided.action == PLACE) begin
       rx_write_task_o.bytes_received = rx_i.bytes_received + {8'd0, data_bytes};
       rx_write_task_o.placed = rx_i.placed || data_bytes != '0;
     end
   end
 
+  // Recovery.
+  assign find_o = state == DECIDE && recovers_i && !for_control;
+  assign apply_o = commit && recovers_i;
+  assign losses_o = decided.losses;
+  assign hold_o = commit && decided.holds;
+  wire settles = finish == SETTLE && !recover_busy_i && report.result == GOOD
+      && (report.decision.action == PLACE || report.decision.action == SENSE);
+  assign settle_o = settles;
+  assign placed_o = report.decision.action == PLACE;
+  assign owes_ack_o = report.decision.owes_ack;
+  assign answer_o = settles && report.answers;
+  assign answer_record_o = report.answer;
+  assign pdu_o = finish == NONE ? header_i : report.header;
+
+  wire raw_done = finish == MOVING && job_done_i && report.decision.action == RAW;
+  wire stop_by_memory = raw_done && job_fault_i;
   always_ff @(posedge clk) begin
     case (state)
       IDLE:
@@ -337,11 +461,18 @@ module rx_route
       DECIDE: begin
         decided <= decision;
         walked  <= 1'b0;
-        state   <= for_control ? IDLE : READY;
+        has_waited <= 1'b0;
+        state   <= for_control ? IDLE : recovers_i ? FIND : READY;
+      end
+      FIND: begin
+        decided <= decision;
+        if (recovers_i) decided.ends <= 1'b0;
+        if (!recover_busy_i) state <= READY;
       end
       READY: begin
         if (walk_now) walked <= 1'b1;
-        if (end_wanted || fault || waits) state <= IDLE;
+        if (waits) has_waited <= 1'b1;
+        if (end_wanted || fault || again) state <= IDLE;
         else if (commit) state <= decided.stop == STOP_NONE ? IDLE : STOPPED;
       end
       default: state <= end_wanted ? IDLE : STOPPED;
@@ -352,8 +483,6 @@ module rx_route
   end
 
   // Numbers: they change with the commit; the window of a PDU for software when it lies in the ring.
-  wire raw_done = finish == MOVING && job_done_i && report.decision.action == RAW;
-  wire stop_by_memory = raw_done && job_fault_i;
   wire window_now = commit && decided.sees_window && !is_raw;
   wire window_late = raw_done && !job_fault_i && report.decision.sees_window;
   wire [31:0] exp_cmd_sn = be32(window_late ? report.header : header_i, 28);
@@ -363,7 +492,7 @@ module rx_route
   wire [15:0] released = !release_i ? '0 : release_slots_i < slots_used ? release_slots_i : slots_used;
   logic [15:0] slot_index;
   always_ff @(posedge clk) begin
-    if (commit && decided.takes_stat_sn) stat_sn_o <= stat_sn_o + 32'd1;
+    if (commit && decided.takes_stat_sn) stat_sn_o <= stat_sn + 32'd1;
     if ((window_now || window_late) && window_sound) begin
       if (precedes(exp_cmd_sn_o, exp_cmd_sn) && (exp_cmd_sn == cmd_sn_i || precedes(exp_cmd_sn, cmd_sn_i)))
         exp_cmd_sn_o <= exp_cmd_sn;
@@ -377,7 +506,7 @@ module rx_route
     if (commit && decided.stop != STOP_NONE) begin
       stopped_o <= 1'b1;
       stop_reason_o <= decided.stop;
-      taken_o <= decided.action == RAW || decided.digest_error ? pdu_end : header_end;
+      taken_o <= decided.action == RAW || decided.digest_error != '0 ? pdu_end : header_end;
     end
     if (stop_by_memory) begin
       stopped_o <= 1'b1;
@@ -402,12 +531,13 @@ module rx_route
   // Finish: completions, and the end of tasks.
   wire memory_fault = job_fault_i && (report.decision.action == PLACE || report.decision.action == SENSE);
   wire ends = report.decision.ends || report.result != GOOD;
-  wire two = report.decision.digest_error || (report.decision.action == RAW && report.decision.stop != STOP_NONE);
-  wire quiet = !report.decision.ends && report.decision.action != RAW && report.decision.stop == STOP_NONE;
+  wire has_error = report.decision.digest_error != '0;
+  wire two = (has_error || report.decision.action == RAW) && report.decision.stop != STOP_NONE;
+  wire quiet = !report.decision.ends && report.decision.action != RAW && report.decision.stop == STOP_NONE && !has_error;
   // The first completion comes with the end of the job; one cycle later after a fault, as the report changes, and of a PDU for
   // software, as its window counts then.
   wire first = finish == FIRST
-      || (finish == MOVING && job_done_i && !job_fault_i && !quiet && report.decision.action != RAW);
+      || (finish == MOVING && job_done_i && !job_fault_i && !quiet && report.decision.action != RAW && !recovers_i);
   wire leaves = first && ends;
   assign done_valid_o = (first && (!leaves || ended_ready_i)) || finish == SECOND;
   assign ended_valid_o = leaves && done_ready_i;
@@ -416,30 +546,50 @@ module rx_route
   assign end_index_o = report.index;
   assign end_tag_o = report.tag;
   assign end_list_o = report.list;
-  assign finish_over = (finish == MOVING && job_done_i && !job_fault_i && quiet)
+  assign finish_over = (finish == MOVING && job_done_i && !job_fault_i && quiet && !recovers_i)
       || (done_go && !(first && two)) && report.decision.stop == STOP_NONE && report.result == GOOD;
   assign end_reply_valid_o = (state == DECIDE && for_control && !found_i) || (report.for_control && end_o);
   assign end_reply_o = end_o ? GOOD : NO_TASK;
 
+  wire answers_now = decided.action == SENSE || (decided.action == PLACE && status_bit);
+  answer_t answer_now;
+  assign answer_now = '{
+          status: scsi_status,
+          response: decided.action == SENSE ? byte2 : 8'd0,
+          residual_flags: {5'd0, overflow, underflow, 1'b0},
+          residual_count: last_word,
+          sense: decided.action == SENSE ? sense : 9'd0,
+          stat_sn: stat_sn
+      };
   always_ff @(posedge clk) begin
     case (finish)
       NONE: ;
       MOVING:
       if (job_done_i) begin
-        if (job_fault_i) finish <= FIRST;
+        if (recovers_i) finish <= SETTLE;
+        else if (job_fault_i) finish <= FIRST;
         else if (quiet) finish <= NONE;
         else if (done_go) finish <= two ? SECOND : NONE;
         else finish <= FIRST;
         if (memory_fault) begin
           report.result   <= MEMORY;
           report.received <= report.received_before;
-          report.sense    <= '0;
-          report.answered <= report.decision.action == SENSE;
+          report.answer.sense <= '0;
+          if (report.decision.action == PLACE) begin
+            report.answered <= answered_i;
+            report.answer   <= answer_record_i;
+          end
         end
         if (stop_by_memory) begin
           report.decision.action <= NOTHING;
           report.decision.stop   <= STOP_MEMORY;
         end
+      end
+      SETTLE: if (!recover_busy_i) finish <= settles ? SETTLED : quiet && report.result == GOOD ? NONE : FIRST;
+      SETTLED:
+      if (!recover_busy_i) begin
+        report.decision.ends <= report.answered && !holes_i;
+        finish <= report.answered && !holes_i ? FIRST : NONE;
       end
       FIRST:   if (done_go) finish <= two ? SECOND : NONE;
       SECOND:  if (done_go) finish <= NONE;
@@ -449,7 +599,9 @@ module rx_route
       finish <= MOVING;
       report.decision <= decided;
       report.result <= GOOD;
-      report.answered <= 1'b1;
+      report.answers <= answers_now;
+      report.answered <= answers_now || answered_i;
+      report.answer <= answers_now ? answer_now : answer_record_i;
       report.known <= exists;
       report.for_control <= 1'b0;
       report.index <= index_i;
@@ -459,10 +611,9 @@ module rx_route
       report.received <= decided.action == PLACE ? rx_i.bytes_received + {8'd0, data_bytes} : rx_i.bytes_received;
       report.received_before <= rx_i.bytes_received;
       report.sent <= bytes_sent_i;
-      report.sense <= decided.action == SENSE ? sense : '0;
       report.raw_addr <= slot;
       report.position <= position_i;
-      report.taken <= decided.action == RAW || decided.digest_error ? pdu_end : header_end;
+      report.taken <= decided.action == RAW || decided.digest_error != '0 ? pdu_end : header_end;
       report.header <= header_i;
     end
     if (state == DECIDE && for_control && found_i) begin
@@ -470,24 +621,25 @@ module rx_route
       report.decision <= '{action: NOTHING, ends: 1'b1, default: '0};
       report.result <= control_result;
       report.for_control <= 1'b1;
-      report.answered <= 1'b0;
+      report.answers <= 1'b0;
+      report.answered <= answered_i;
+      report.answer <= answer_record_i;
       report.index <= index_i;
       report.tag <= control_tag;
       report.user <= facts_i.user;
       report.list <= list_i;
       report.received <= rx_i.bytes_received;
       report.sent <= bytes_sent_i;
-      report.sense <= '0;
     end
     if (rst || open_i) finish <= NONE;
   end
 
   // The records, byte by byte as in docs/engine-interface.md.
   localparam logic [7:0] TASK_DONE = 8'h81, RAW_PDU = 8'h82, DIGEST_ERROR = 8'h83, NEED_RESYNC = 8'h86;
-  localparam logic [7:0] POST_TASK = 8'h03, DIGEST_STOPPED = 8'h01;
-  wire resync_now = finish == SECOND || (report.decision.action == NOTHING && !report.decision.ends && !report.decision.digest_error);
+  localparam logic [7:0] POST_TASK = 8'h03;
+  wire resync_now = finish == SECOND || (report.decision.action == NOTHING && !report.decision.ends && !has_error);
   wire [31:0] report_header_bytes = {22'd0, report.header[39:32], 2'b00} + 32'd48;
-  wire boundary_known = report.decision.action == RAW || report.decision.digest_error || report.decision.stop == STOP_MEMORY;
+  wire boundary_known = report.decision.action == RAW || has_error || report.decision.stop == STOP_MEMORY;
   always_comb begin
     done_o = '0;
     done_o[31:16] = conn_i;
@@ -499,9 +651,9 @@ module rx_route
       done_o[128+:64] = report.position;
       done_o[192+:64] = report.taken;
       done_o[256+:64] = boundary_known ? report.taken : '1;
-    end else if (report.decision.digest_error) begin
+    end else if (has_error) begin
       done_o[7:0] = DIGEST_ERROR;
-      done_o[15:8] = DIGEST_STOPPED;
+      done_o[9:8] = report.decision.digest_error;
       done_o[64+:64] = report.known ? report.user : '0;
       done_o[128+:384] = report.header;
     end else if (report.decision.action == RAW) begin
@@ -517,15 +669,15 @@ module rx_route
       done_o[64+:64] = report.user;
       done_o[128+:8] = POST_TASK;
       if (report.answered) begin
-        done_o[136+:8] = report.header[31:24];
-        if (report.decision.action == SENSE) done_o[144+:8] = report.header[23:16];
-        done_o[152+:8] = report.header[15:8] & 8'h06;
-        done_o[160+:32] = be32(report.header, 44);
-        done_o[288+:32] = be32(report.header, 24);
+        done_o[136+:8] = report.answer.status;
+        done_o[144+:8] = report.answer.response;
+        done_o[152+:8] = report.answer.residual_flags;
+        done_o[160+:32] = report.answer.residual_count;
+        done_o[256+:9] = report.answer.sense;
+        done_o[288+:32] = report.answer.stat_sn;
       end
       done_o[192+:32] = report.received;
       done_o[224+:32] = report.sent;
-      done_o[256+:9] = report.sense;
     end
   end
 

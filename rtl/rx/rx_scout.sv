@@ -21,6 +21,9 @@ module rx_scout #(
     input  wire  [$clog2(Bytes)-2:0] arrived_i,
     output logic [$clog2(Bytes)+1:0] peek_at_o,
     input  wire  [             31:0] peek_i,
+    // The PDU that comes next begins here. Idle: none before it is being read, or was not taken.
+    output logic [             63:0] position_o,
+    output logic                     idle_o,
     // The oldest PDU that was not taken.
     output logic                     plan_valid_o,
     output logic [             63:0] plan_position_o,
@@ -65,7 +68,7 @@ module rx_scout #(
   wire [23:0] fixed = 24'd12 + {23'd0, header_digest_i} + {23'd0, data_digest_i && peek_bytes != '0};
   wire too_long = data_bytes > max_data_i;
   // `peek_at_o` follows `begins` by a cycle.
-  logic room, credit, settles;
+  logic room, credit, settles, made;
   always_ff @(posedge clk) begin
     peek_at_o <= begins + 1'b1;
     // Of no account but in SUM.
@@ -91,11 +94,12 @@ module rx_scout #(
       position <= position_i;
     end
   end
+  assign position_o = position;
+  assign idle_o = state == WAIT && !made && !plan_valid_o;
   always_ff @(posedge clk) settles <= state == NEXT || clear_i;
 
   // The plan, a cycle after NEXT and then into the queue.
   plan_t plan, oldest;
-  logic made;
   wire [21:0] data_words = data_bytes[23:2] + {21'd0, data_bytes[1:0] != 2'd0};
   always_ff @(posedge clk) begin
     made <= state == NEXT && !clear_i;

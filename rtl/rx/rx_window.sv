@@ -2,7 +2,7 @@
 //
 //   count, data --> [ rotate to its lanes: bytes, in 2 or 3 stages ] --> [ lanes: a ring of 16 beats in RAM ] --+
 //                                                                                                        |    |
-//       take ------------------------------------------------> [ rotate to the head: words, 1 or 2 stages ]    |
+//       take --> [ rows ] -----------------------------------> [ rotate to the head: words, 1 or 2 stages ]    |
 //       peek_at -----------------------------------------------------> [ one word ] <-----------------------+--+
 //
 // A byte of the stream has one lane for good, by its position, so only rotations are needed, and no shift depends on what is taken in
@@ -21,7 +21,7 @@ module rx_window #(
     input  wire  [  8*Bytes-1:0]     data_i,
     // So many words more can be taken and peeked at from the next cycle on.
     output logic [$clog2(Bytes)-2:0] arrived_o,
-    // At most a beat, of what has arrived. The beat that begins with the first of them is there `1 + ($clog2(Bytes) - 1) / 2` cycles later;
+    // At most a beat, of what has arrived. The beat that begins with the first of them is there `2 + ($clog2(Bytes) - 1) / 2` cycles later;
     // its words above `take_i` mean nothing.
     input  wire  [$clog2(Bytes)-2:0] take_i,
     output logic [  8*Bytes-1:0]     data_o,
@@ -37,15 +37,16 @@ module rx_window #(
   localparam int unsigned OutStages = (Lane + 1) / 2;
   localparam int unsigned Held = L + 5;
 
-  // What was accepted and not yet taken, with a cycle of delay in the latter. Two rows stay free: one that a beat may begin to fill, and
+  // What was accepted and not yet taken, with two cycles of delay in the latter. Two rows stay free: one that a beat may begin to fill, and
   // one that is being read.
   logic [Held-1:0] held;
-  logic [L-2:0] taken;
+  logic [L-2:0] taking, taken;
   assign ready_o = held <= Held'(13 * Bytes);
   wire accept = valid_i && ready_o;
   logic [L+3:0] in_at;
   always_ff @(posedge clk) begin
-    taken <= rst ? '0 : take_i;
+    taking <= rst ? '0 : take_i;
+    taken <= rst ? '0 : taking;
     if (rst) begin
       held  <= '0;
       in_at <= '0;
@@ -59,6 +60,8 @@ module rx_window #(
   logic [InStages:0] in_valid;
   logic [InStages-1:0][L-1:0] in_lane;
   logic [InStages:0][3:0] in_row;
+  // The row behind it.
+  logic [3:0] in_row_next;
   logic [InStages:0][L-2:0] in_words;
   logic [InStages:0][Bytes-1:0] in_keep;
   logic [InStages:0][Bytes-1:0][7:0] in_data;
@@ -85,6 +88,7 @@ module rx_window #(
       end
     end
   end
+  always_ff @(posedge clk) in_row_next <= in_row[InStages-1] + 4'd1;
   // Lanes below that of the first byte.
   logic [Bytes-1:0] in_wraps;
   always_ff @(posedge clk) for (int unsigned i = 0; i < Bytes; i++) in_wraps[i] <= i < 32'(in_lane[InStages-1]);
@@ -94,20 +98,23 @@ module rx_window #(
   localparam int unsigned Groups = (Words + 3) / 4;
   logic [L+1:0] head;
   always_ff @(posedge clk) head <= rst ? '0 : head + (L + 2)'(take_i);
-  wire [Lane-1:0] head_lane = head[Lane-1:0];
-  logic [Words-1:0] head_wraps;
-  always_comb for (int unsigned i = 0; i < Words; i++) head_wraps[i] = i < 32'(head_lane);
+  logic [Lane-1:0] head_lane;
+  // The row of each word: that of the head, or the next below its lane.
+  logic [Words-1:0][3:0] rows;
+  always_ff @(posedge clk) begin
+    head_lane <= head[Lane-1:0];
+    for (int unsigned i = 0; i < Words; i++) rows[i] <= head[L+1:Lane] + {3'd0, i < 32'(head[Lane-1:0])};
+  end
   wire [Lane-1:0] peek_lane = peek_at_i[Lane-1:0];
   logic [Words-1:0][31:0] peeked;
   logic [OutStages:0][Words-1:0][31:0] out;
   logic [OutStages-1:0][Lane-1:0] out_lane;
   for (genvar b = 0; b < Bytes; b++) begin : g_lane
     logic [7:0] ram[Rows];
-    wire [3:0] write_row = in_row[InStages] + {3'd0, in_wraps[b]};
-    wire [3:0] row = head[L+1:Lane] + {3'd0, head_wraps[b/4]};
+    wire [3:0] write_row = in_wraps[b] ? in_row_next : in_row[InStages];
     always_ff @(posedge clk) begin
       if (in_valid[InStages] && in_keep[InStages][b]) ram[write_row] <= in_data[InStages][b];
-      out[0][b/4][8*(b%4)+:8] <= ram[row];
+      out[0][b/4][8*(b%4)+:8] <= ram[rows[b/4]];
     end
     assign peeked[b/4][8*(b%4)+:8] = ram[peek_at_i[L+1:Lane]];
   end

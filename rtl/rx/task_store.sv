@@ -62,6 +62,12 @@ module task_store
     output logic               reply_valid_o,
     output logic       [  3:0] reply_o,
     output logic       [I-1:0] reply_index_o,
+    // Who has this tag? Asked until `who_ready_o`; the answer comes three cycles later, while transmit looks nothing up: with `copy_post_o`.
+    input  wire                who_i,
+    input  wire  [       31:0] who_tag_i,
+    output logic               who_ready_o,
+    output logic               who_looked_o,
+    output logic               who_found_o,
     // Transmit looks an index up: `tx_looked_o` two cycles later.
     input  wire                tx_look_i,
     input  wire        [I-1:0] tx_index_i,
@@ -133,7 +139,10 @@ module task_store
   wire list_good = !bad && !full && total >= {1'b0, posting.edtl};
 
   // Tags.
-  wire tags_free = !end_i && !look_i;
+  wire tags_free = !end_i && !look_i && !who_i;
+  // PEEK and this share a read port.
+  assign who_ready_o = !end_i && !look_i && state != PEEK_COPY && state != PEEKED;
+  wire asks_who = who_i && who_ready_o;
   wire posts = state == STORE && list_good && tags_free && !rx_write_i;
   wire releases = state == RELEASE && tags_free;
   assign look_ready_o = !end_i;
@@ -149,6 +158,9 @@ module task_store
     end else if (look_i) begin
       table_request = LOOK_UP;
       table_tag = look_tag_i;
+    end else if (who_i) begin
+      table_request = asks_who ? LOOK_UP : NONE;
+      table_tag = who_tag_i;
     end else if (state == ALLOCATE) table_request = ALLOCATE_TAG;
     else if (posts) table_request = WRITE_BACK;
     else if (releases) table_request = FREE;
@@ -178,7 +190,7 @@ module task_store
   task_rx_t rx_parts[Tasks];
   task_tx_t tx_parts[Tasks];
   logic [Tasks-1:0] posted, tx_written;
-  logic look_answers, tx_answers, copy_written, copy_found;
+  logic look_answers, who_answers, who_copies, tx_answers, copy_written, copy_found;
   task_tx_t copy_tx;
   copy_t copy;
   logic [I-1:0] copy_index;
@@ -199,7 +211,11 @@ module task_store
       bytes_sent_o <= tx_written[table_index] ? tx_parts[table_index].bytes_sent : '0;
       bursts_done_o <= tx_written[table_index] ? tx_parts[table_index].bursts_done : '0;
     end
-    copy_index <= tx_look_i ? tx_index_i : peek_index;
+    who_answers <= asks_who && !rst;
+    who_copies <= who_answers && !rst;
+    who_looked_o <= who_copies && !rst;
+    if (who_answers) who_found_o <= table_answer == 3'd0;
+    copy_index <= who_answers ? table_index : tx_look_i ? tx_index_i : peek_index;
     tx_answers <= tx_look_i && !rst;
     tx_looked_o <= tx_answers && !rst;
     copy_found <= posted[copy_index];
@@ -316,7 +332,7 @@ module task_store
         reply_valid_o <= 1'b1;
         state <= READY;
       end
-      PEEK_COPY: if (!tx_look_i) state <= PEEKED;
+      PEEK_COPY: if (!tx_look_i && !who_answers) state <= PEEKED;
       PEEKED: begin
         reply_valid_o <= 1'b1;
         reply_o <= posted[peek_index] ? GOOD : NO_TASK;

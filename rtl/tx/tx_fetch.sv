@@ -173,6 +173,7 @@ module tx_fetch
       if (arrives) faulty <= !ends && (faulty || mem_fault_i);
     end
   end
+  logic [8*Bytes-1:0] beat;
   tx_window #(
       .Bytes(Bytes)
   ) realigner (
@@ -203,7 +204,6 @@ module tx_fetch
   // Out: a request begins in a beat of its own.
   logic first;
   logic [14:0] words_left;
-  logic [8*Bytes-1:0] beat;
   wire [14:0] words = first ? pdu_words : words_left;
   assign last_o  = words <= 15'(Words);
   assign words_o = last_o ? W'(words) : W'(Words);

@@ -176,6 +176,8 @@ module tx_generator
   burst_t next_burst, unsolicited, burst;
   logic burst_valid, table_settled, table_valid, table_ready, table_pop, table_sweep, table_sweeping;
   logic [31:0] burst_sent, burst_data_sn;
+  burst_t peek_table;
+  logic peek_in_table, peek_at_hand;
   wire adds = state == UNSOLICITED;
   sweep_queue #(
       .Width($bits(burst_t)),
@@ -200,8 +202,6 @@ module tx_generator
       .peek_o(peek_table)
   );
   assign r2t_ready_o = table_ready && !adds;
-  burst_t peek_table;
-  logic peek_in_table, peek_at_hand;
   always_ff @(posedge clk) peek_at_hand <= burst_valid && peek_at_i == '0;
   assign peek_valid_o = peek_at_hand || peek_in_table;
   assign peek_o = peek_at_hand ? burst : peek_table;
@@ -229,19 +229,6 @@ module tx_generator
   // PDUs from their beginning until they have left the buffer: as many as have slots in its queues.
   logic [Flights-1:0] begun;
   assign credit = begun != Flights'(Pdus);
-  credit_fifo #(
-      .Width(18),
-      .Depth(Pdus)
-  ) under_way (
-      .clk,
-      .rst,
-      .push_i(flies),
-      .data_i({data_out_go && burst_ends && burst.ttt != '1, req_bytes_o}),
-      .credit_o(unused_bytes_credit),
-      .valid_o(unused_bytes_known),
-      .data_o({flown_ends, flown_bytes}),
-      .pop_i(fetched_i)
-  );
 
   // What may be done now.
   wire may_go = queue_valid && (!front.numbered || window_open_i);
@@ -298,6 +285,19 @@ module tx_generator
   assign req_offset_o = data_out_go ? burst.offset + burst_sent : 32'd0;
   assign req_bytes_o = data_out_go ? burst_bytes : immediate;
   assign req_more_o = data_out_go && follows_burst && burst_sent != '0;
+  credit_fifo #(
+      .Width(18),
+      .Depth(Pdus)
+  ) under_way (
+      .clk,
+      .rst,
+      .push_i(flies),
+      .data_i({data_out_go && burst_ends && burst.ttt != '1, req_bytes_o}),
+      .credit_o(unused_bytes_credit),
+      .valid_o(unused_bytes_known),
+      .data_o({flown_ends, flown_bytes}),
+      .pop_i(fetched_i)
+  );
   assign pdu_valid_o = fetched_i || (command_go && immediate == '0) || snack_go || raw_over;
   assign pdu_has_data_o = fetched_i || raw_data_go;
   assign pdu_drop_o = fetched_i && drops;

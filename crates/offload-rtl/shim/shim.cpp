@@ -137,22 +137,24 @@ struct EngineTxOut {
   uint8_t descriptor_ready, done_valid, due_ready, request_valid, request, request_index, request_result, is_open;
 };
 struct EngineIn {
+  uint64_t now;
   uint32_t descriptor[16], rx_data[16], read_data[16];
-  uint16_t release_slots, element, peek_at;
+  uint16_t release_slots, element, peek_at, snack_at;
     uint8_t rst, descriptor_valid, rx_room, tx_room, done_ready, release, rx_valid, rx_count, tx_ready,
       read_ready, read_data_valid, read_count, read_last, read_fault, run_ready, answer_valid, answer_refused,
-      write_ready, show, show_index, show_element;
+      write_ready, show, show_index, show_element, advance;
 };
 struct EngineOut {
-  uint64_t restart_position, read_addr, run_addr, write_addr, taken, shown_list;
+  uint64_t restart_position, read_addr, run_addr, write_addr, taken, shown_list, deadline;
     uint32_t done[16], tx_data[16], write_data[16], shown_post[12], shown_rx[4], shown_tx[4], element[4],
-      peek[7];
+      peek[7], snack[11];
     uint32_t read_bytes, run_length, max_recv, max_send, max_burst, first_burst, snack_delay, cmd_sn,
-      exp_cmd_sn, max_cmd_sn, stat_sn, poly, shown_tag, peek_sent, peek_data_sn, failed;
+      exp_cmd_sn, max_cmd_sn, stat_sn, exp_stat_sn, poly, shown_tag, peek_sent, peek_data_sn, failed;
   uint16_t max_outstanding_r2t, raw_free, tasks_used, element_next;
     uint8_t descriptor_ready, done_valid, rx_ready, opens, restart, tx_valid, tx_count, read_valid,
       read_data_ready, run_valid, write_valid, write_first, write_count, is_open, conn_flags, stopped,
-      stop_reason, show_ready, shown, shown_found, peek_valid, idle, busy;
+      stop_reason, show_ready, shown, shown_found, peek_valid, idle, busy,
+      recovery_level, shown_held, snack_valid;
 };
 
 // A model and all its state. The library also keeps a pointer to a context in each thread: every call on a model makes it that
@@ -503,6 +505,10 @@ template <class Model> static void rx_engine_cycle(void *pointer, const RxEngine
   model.rst = in->rst;
   model.open_i = in->open;
   model.set_poly_i = 0;
+  model.recovers_i = 0;
+  model.advance_i = 0;
+  model.due_ready_i = 0;
+  model.snack_take_i = 0;
   model.restart_i = in->restart;
   model.header_digest_i = in->header_digest;
   model.data_digest_i = in->data_digest;
@@ -668,6 +674,9 @@ template <class Model> static void engine_cycle(void *pointer, const EngineIn *i
   model.show_i = in->show;
   model.show_index_i = in->show_index;
   model.show_element_i = in->show_element;
+  model.advance_i = in->advance;
+  model.now_i = in->now;
+  model.snack_at_i = in->snack_at;
   model.rst = in->rst;
   model.clk = 0;
   model.eval();
@@ -697,6 +706,12 @@ template <class Model> static void engine_cycle(void *pointer, const EngineIn *i
   out->max_cmd_sn = model.max_cmd_sn_o;
   out->stat_sn = model.stat_sn_o;
   out->poly = model.poly_o;
+  out->exp_stat_sn = model.exp_stat_sn_o;
+  out->deadline = model.deadline_o;
+  out->recovery_level = model.recovery_level_o;
+  out->shown_held = model.shown_held_o;
+  out->snack_valid = model.snack_valid_o;
+  get(out->snack, model.snack_o);
   out->shown_tag = model.shown_tag_o;
   out->peek_sent = model.peek_sent_o;
   out->peek_data_sn = model.peek_data_sn_o;

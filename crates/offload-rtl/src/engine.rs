@@ -4,7 +4,8 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 
 use offload::encoding::{
-    CommandEntry, CommandState, DataAddressEntry, R2tEntry, SessionEntry, SessionState, StopReason,
+    CommandEntry, CommandState, DataAddressEntry, R2tEntry, SessionEntry, SessionState, SnackCause,
+    SnackEntry as SnackRecord, SnackState, StopReason,
 };
 use offload::limits::{MAX_COMMANDS, MAX_COMPLETIONS, MAX_OUTSTANDING_R2T, MAX_SGL_ELEMENTS};
 use offload::{Busy, Caps, Engine, HostMem, Tables};
@@ -12,6 +13,7 @@ use offload::{Busy, Caps, Engine, HostMem, Tables};
 use crate::Width;
 use crate::ffi::{EngineIn, EngineOut, Model, WHOLE64, WHOLE512};
 use crate::packed::{bytes, words};
+use crate::snack_table::SnackEntry;
 use crate::task::{Element, RxPart, TaskPost, TxPart, ends_of_list};
 use crate::tx::Burst;
 
@@ -33,6 +35,8 @@ struct Given<'a> {
     receives: bool,
     sends: bool,
     release: u16,
+    /// Time in microseconds, once.
+    now_us: Option<u64>,
 }
 
 /// The circuit with what lies around it: host memory's answers, the Completion Buffer, the sending side of TCP.
@@ -88,6 +92,8 @@ impl Circuit {
             done_ready: 1,
             release: (given.release > 0).into(),
             release_slots: given.release,
+            advance: given.now_us.is_some().into(),
+            now: given.now_us.unwrap_or(0),
             tx_ready: 1,
             read_ready: 1,
             run_ready: 1,
@@ -199,6 +205,27 @@ impl Circuit {
         Element::unpack(&out.element, out.element_next)
     }
 
+    fn snack(&mut self, place: u16) -> Option<SnackRecord> {
+        let inputs = EngineIn { snack_at: place, ..EngineIn::default() };
+        self.model.cycle(&inputs);
+        let out = self.model.cycle(&inputs);
+        let entry = SnackEntry::of(&out.snack);
+        (out.snack_valid != 0).then_some(SnackRecord {
+            conn: 0,
+            snack_type: entry.snack_type,
+            state: SnackState(entry.state),
+            itt: entry.itt,
+            beg_run: entry.beg_run,
+            run_length: entry.run_length,
+            deadline_us: entry.deadline_us,
+            cause: SnackCause(entry.cause),
+            ttt: entry.ttt,
+            begin_offset: entry.begin_offset,
+            end_offset: entry.end_offset,
+            lun: entry.lun,
+        })
+    }
+
     fn burst(&mut self, place: u16) -> Option<(u8, R2tEntry)> {
         let inputs = EngineIn { peek_at: place, ..EngineIn::default() };
         self.model.cycle(&inputs);
@@ -224,7 +251,11 @@ fn shown(out: &EngineOut) -> Shown {
         entry: CommandEntry {
             conn: 0,
             flags: post.flags,
-            state: if tx.sent { CommandState::SENT } else { CommandState::QUEUED },
+            state: match (tx.sent, out.shown_held != 0) {
+                (false, _) => CommandState::QUEUED,
+                (true, false) => CommandState::SENT,
+                (true, true) => CommandState::HELD,
+            },
             itt: out.shown_tag,
             lun: post.lun,
             user: post.user,
@@ -297,19 +328,20 @@ impl Feed {
     }
 }
 
-/// The engine of `rtl/engine/engine.sv`, simulated: one connection, ErrorRecoveryLevel 0, and at 64 bit a buffer of 4096 bytes.
+/// The engine of `rtl/engine/engine.sv`, simulated: one connection, and at 64 bit a buffer of 4096 bytes.
 ///
 /// A call runs the circuit until nothing more happens by itself. What it has to send lies here until `tx` fetches it. Each engine is a
 /// circuit of its own: a host with several connections has one for each.
 pub struct RtlEngine {
     circuit: RefCell<Circuit>,
     feed: Feed,
+    now_us: u64,
 }
 
 impl RtlEngine {
     /// After power-up, with random contents from `seed`, and a reset.
     pub fn new(width: Width, seed: u16) -> Self {
-        Self { circuit: RefCell::new(Circuit::new(width, seed)), feed: Feed::default() }
+        Self { circuit: RefCell::new(Circuit::new(width, seed)), feed: Feed::default(), now_us: 0 }
     }
 
     /// Cycles of the clock since the reset, but for those that showed tables.
@@ -336,7 +368,7 @@ impl RtlEngine {
             sgl_elements: MAX_SGL_ELEMENTS,
             outstanding_r2t: MAX_OUTSTANDING_R2T,
             buffer_bytes: Self::buffer_bytes(width),
-            error_recovery_level: 0,
+            error_recovery_level: Caps::SOFTWARE.error_recovery_level,
         }
     }
 
@@ -369,7 +401,7 @@ impl RtlEngine {
             cmd_sn: out.cmd_sn,
             exp_cmd_sn: out.exp_cmd_sn,
             max_cmd_sn: out.max_cmd_sn,
-            exp_stat_sn: out.stat_sn,
+            exp_stat_sn: out.exp_stat_sn,
             next_stat_sn: out.stat_sn,
             max_recv_data_segment_length: out.max_recv,
             max_send_data_segment_length: out.max_send,
@@ -377,7 +409,7 @@ impl RtlEngine {
             first_burst_length: out.first_burst,
             snack_delay_us: out.snack_delay,
             rx_position: if stopped { out.taken } else { had },
-            error_recovery_level: 0,
+            error_recovery_level: out.recovery_level,
             stop_reason: StopReason(out.stop_reason),
             raw_slots_free: out.raw_free,
             commands: out.tasks_used,
@@ -477,11 +509,18 @@ impl Engine for RtlEngine {
         }
     }
 
-    /// At ErrorRecoveryLevel 0 the engine has no use for time.
-    fn advance(&mut self, _now_us: u64) {}
+    fn advance(&mut self, now_us: u64) {
+        self.now_us = self.now_us.max(now_us);
+        let given = Given { now_us: Some(self.now_us), ..Given::default() };
+        let circuit = self.circuit.get_mut();
+        circuit.cycle(&mut NoMemory, given);
+        circuit.settle(&mut NoMemory, Given::default(), 3);
+    }
 
     fn deadline_us(&self) -> Option<u64> {
-        None
+        let circuit = self.circuit.borrow();
+        let waits = circuit.is_open() && circuit.last.deadline != u64::MAX;
+        waits.then_some(circuit.last.deadline)
     }
 
     fn tables(&self) -> Tables {
@@ -519,6 +558,7 @@ impl Engine for RtlEngine {
             let task = commands.iter().find(|(other, _)| *other == index);
             tables.r2ts.extend(task.map(|(_, shown)| R2tEntry { itt: shown.entry.itt, ..burst }));
         }
+        tables.snacks.extend((0..).map_while(|place| circuit.snack(place)));
         tables
     }
 

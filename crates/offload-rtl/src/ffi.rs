@@ -404,12 +404,14 @@ pub struct EngineTxOut {
 #[repr(C)]
 #[derive(Default)]
 pub struct EngineIn {
+    pub now: u64,
     pub descriptor: [u32; 16],
     pub rx_data: [u32; 16],
     pub read_data: [u32; 16],
     pub release_slots: u16,
     pub element: u16,
     pub peek_at: u16,
+    pub snack_at: u16,
     pub rst: u8,
     pub descriptor_valid: u8,
     pub rx_room: u8,
@@ -431,6 +433,7 @@ pub struct EngineIn {
     pub show: u8,
     pub show_index: u8,
     pub show_element: u8,
+    pub advance: u8,
 }
 
 /// Outputs of `engine`; packed structs of the circuit in words, the lowest first. The same as in the shim.
@@ -443,6 +446,7 @@ pub struct EngineOut {
     pub write_addr: u64,
     pub taken: u64,
     pub shown_list: u64,
+    pub deadline: u64,
     pub done: [u32; 16],
     pub tx_data: [u32; 16],
     pub write_data: [u32; 16],
@@ -451,6 +455,7 @@ pub struct EngineOut {
     pub shown_tx: [u32; 4],
     pub element: [u32; 4],
     pub peek: [u32; 7],
+    pub snack: [u32; 11],
     pub read_bytes: u32,
     pub run_length: u32,
     pub max_recv: u32,
@@ -462,6 +467,7 @@ pub struct EngineOut {
     pub exp_cmd_sn: u32,
     pub max_cmd_sn: u32,
     pub stat_sn: u32,
+    pub exp_stat_sn: u32,
     pub poly: u32,
     pub shown_tag: u32,
     pub peek_sent: u32,
@@ -495,6 +501,9 @@ pub struct EngineOut {
     pub peek_valid: u8,
     pub idle: u8,
     pub busy: u8,
+    pub recovery_level: u8,
+    pub shown_held: u8,
+    pub snack_valid: u8,
 }
 
 /// The functions of one model whose inputs are `In` and whose outputs are `Out`.

@@ -40,7 +40,7 @@ impl SnackEntry {
         bits.put(self.state.into(), 2).put(self.snack_type.into(), 2).words
     }
 
-    fn of(words: &[u32; 11]) -> Self {
+    pub(crate) fn of(words: &[u32; 11]) -> Self {
         let mut bits = Bits::of(words);
         // Its name in the transmit queue is the table's own.
         bits.take(8);

@@ -14,6 +14,7 @@ mod peer;
 #[path = "../rx_engine/random.rs"]
 #[allow(dead_code, reason = "the tests of the receive side use the rest")]
 mod random;
+mod recovery;
 
 use std::collections::BTreeMap;
 
@@ -22,7 +23,7 @@ use fastrand::Rng;
 use faults::{Fault, Outcome};
 use offload::encoding::{
     Abort, CompletionKind, DigestAction, OpenConn, PostTask, RawReason, Resync, SendRaw, SetParams, SetPoly,
-    SglElement, StopReason, TaskResult, raw_flags, task_flags,
+    SglElement, StopReason, TaskResult, conn_flags, raw_flags, task_flags,
 };
 use offload_rtl::Width;
 use pair::{Pair, SENT, WAITED};
@@ -227,11 +228,13 @@ fn every_fault_in_the_stream_is_detected() {
 fn what_is_not_there_is_refused() {
     let width = Width::Bits512;
     let mut pair = Pair::new(width, 1);
-    let recovers = OpenConn { error_recovery_level: 1, ..open_conn(0, max_data(width)) };
-    assert_eq!(pair.circuit_only(&recovers.emit()), TaskResult::NOT_SUPPORTED.0);
+    let target = OpenConn { flags: conn_flags::TARGET, ..open_conn(0, max_data(width)) };
+    assert_eq!(pair.circuit_only(&target.emit()), TaskResult::NOT_SUPPORTED.0);
     let second = OpenConn { conn: 1, ..open_conn(0, max_data(width)) };
     assert_eq!(pair.circuit_only(&second.emit()), TaskResult::INVALID.0);
     assert_eq!(pair.open(&open_conn(0, max_data(width))), Some(TaskResult::GOOD.0));
+    let crc32 = Polynomial { polynomial: 0x04c1_1db7, ..Polynomial::CRC32C };
+    assert_eq!(pair.circuit_only(&set_poly_of(&crc32).emit()), TaskResult::NOT_SUPPORTED.0);
 }
 
 /// The PDU that has begun keeps its polynomial, however little of it has come; the next has the new one. So it is with what is sent.
@@ -266,31 +269,34 @@ fn the_polynomial_changes_between_two_pdus() {
     }
 }
 
-/// A change costs less than a microsecond at the clock of the 2013 paper, 156.25 MHz; measured by what a PDU behind it takes longer.
+/// A change costs less than a microsecond at the clock of the 2013 paper, 156.25 MHz; measured by what the PDU behind it takes longer.
 #[test]
 fn a_change_of_the_polynomial_takes_less_than_a_microsecond() {
     let mut random = Rng::with_seed(2);
     let mut pair = Pair::new(Width::Bits64, 2);
     let open = open_conn(common::BOTH_DIGESTS, max_data(Width::Bits64));
     assert_eq!(pair.open(&open), Some(TaskResult::GOOD.0));
-    let mut cycles = |crc: &Polynomial, change: bool| {
+    let mut cycles = |change: bool| {
         let session = pair.software_tables().sessions[0];
-        pair.lead(&Header::of(&session, NOP_IN).pdu_with(crc, &open, &[], &random_bytes(40, &mut random)));
+        let pdu = Header::of(&session, NOP_IN).pdu(&open, &[], &random_bytes(40, &mut random));
+        pair.lead(&pdu[..1]);
+        pair.catch_up_at_once();
         let before = pair.cycles();
         if change {
-            // The descriptor counts too.
-            assert_eq!(pair.circuit_only(&set_poly_of(crc).emit()), TaskResult::GOOD.0);
+            // To the same polynomial: that takes no less time. The descriptor counts too.
+            let descriptor = set_poly_of(&Polynomial::CRC32C);
+            assert_eq!(pair.circuit_only(&descriptor.emit()), TaskResult::GOOD.0);
         }
+        pair.lead(&[&pdu[1..], &pdu[..]].concat());
         pair.catch_up_at_once();
         let took = pair.cycles() - before;
-        pair.release(1);
+        pair.release(2);
         took
     };
-    cycles(&Polynomial::CRC32C, false);
-    let without = cycles(&Polynomial::CRC32C, false);
-    let with = cycles(&Polynomial::CRC32C, true);
-    println!("a change of the polynomial: {} cycles", with - without);
-    assert!(with - without <= 156, "{with} cycles, not {without}");
+    cycles(false);
+    let (without, with) = (cycles(false), cycles(true));
+    println!("a change of the polynomial: {} cycles ({with}, not {without})", with - without);
+    assert!((136..=156).contains(&(with - without)), "{with} cycles, not {without}");
 }
 
 /// What the tables say counts when there is room: here of a task that was posted and sent meanwhile.

@@ -66,6 +66,8 @@ pub struct Pair {
     completions: Vec<[u8; 64]>,
     pub seen: BTreeSet<(CompletionKind, u8)>,
     pub sent_bytes: usize,
+    /// SNACKs and DataACKs that were sent.
+    pub snacks: usize,
 }
 
 impl Pair {
@@ -79,6 +81,7 @@ impl Pair {
             completions: Vec::new(),
             seen: BTreeSet::new(),
             sent_bytes: 0,
+            snacks: 0,
         }
     }
 
@@ -191,6 +194,14 @@ impl Pair {
         self.compare("a stretch of the stream");
     }
 
+    /// Time goes on for both.
+    pub fn advance(&mut self, now_us: u64) {
+        self.software.engine.advance(now_us);
+        self.rtl.engine.advance(now_us);
+        assert_eq!(self.rtl.engine.deadline_us(), self.software.engine.deadline_us());
+        self.compare("an advance of time");
+    }
+
     /// Cycles of the circuit so far.
     pub fn cycles(&self) -> u64 {
         self.rtl.engine.cycles()
@@ -221,6 +232,7 @@ impl Pair {
         let flags = self.session().map_or(0, |session| session.flags);
         while let Some(header) = bytes.first_chunk::<48>() {
             self.seen.insert((SENT, header[0] & 0x3f));
+            self.snacks += usize::from(header[0] & 0x3f == 0x10);
             let data = u32::from_be_bytes([0, header[5], header[6], header[7]]) as usize;
             let digests = [flags & 1 != 0, flags & 2 != 0 && data > 0].iter().filter(|has| **has).count();
             let length = 48 + 4 * usize::from(header[4]) + data.next_multiple_of(4) + 4 * digests;

@@ -7,6 +7,7 @@ mod bench;
 mod campaign;
 #[path = "../../../offload/tests/common/mod.rs"]
 mod common;
+#[allow(dead_code, reason = "the tests of the whole engine use the rest")]
 mod peer;
 mod random;
 
