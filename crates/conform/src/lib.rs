@@ -13,6 +13,7 @@
 //! Sockets are blocking with timeouts on purpose: a script reads from top to bottom. The crate shares no protocol
 //! code with the product, only the wire format and the checksum, so each implementation checks the other.
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
 pub mod chap;
 mod error;

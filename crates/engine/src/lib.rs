@@ -14,6 +14,8 @@
 //!
 //! What is not here: the protocol (`iscsi-core`), and the meaning of a PDU. Linux only.
 
+#![warn(unreachable_pub)]
+
 pub mod clock;
 pub mod cycles;
 pub mod driver;

@@ -61,7 +61,7 @@ pub(crate) struct Progress {
 
 impl Packing {
     /// How many of the queued bytes are sent now; the others wait. `ask` asks TCP.
-    pub fn ready_bytes(
+    pub(crate) fn ready_bytes(
         &mut self,
         now: Duration,
         progress: Progress,
@@ -92,7 +92,7 @@ impl Packing {
     }
 
     /// When to ask again, if something is held back.
-    pub fn asks_at(&self, now: Duration) -> Option<Duration> {
+    pub(crate) fn asks_at(&self, now: Duration) -> Option<Duration> {
         self.held_since.map(|_| now + ASKS_EVERY)
     }
 }

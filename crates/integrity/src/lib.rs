@@ -20,6 +20,7 @@
 //! Which bytes a digest covers, and what to do when it does not match, is left to the protocol.
 
 #![cfg_attr(not(any(feature = "std", test)), no_std)]
+#![warn(unreachable_pub)]
 
 #[cfg(all(feature = "std", target_os = "linux"))]
 pub mod arena;

@@ -12,6 +12,7 @@
 //! | [`initiator`] | an initiator's login and session |
 //! | [`error`], [`limits`] | whose fault it was, and every bound |
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
 pub mod chap;
 pub mod digest;

@@ -16,6 +16,7 @@
 //! [`WireError`]. Left out on purpose: framing, digests and padding bytes (the reader and writer of
 //! `iscsi-core`), and every rule that relates two fields or two PDUs to each other.
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
 mod ahs;
 mod bhs;

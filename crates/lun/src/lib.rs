@@ -7,6 +7,7 @@
 //!
 //! A server gives each unit a [`Host`], which knows the other units for copies and receives reports of failures.
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
 mod blocks;
 mod execute;

@@ -51,7 +51,7 @@ pub(crate) struct InUse<'a> {
 
 impl RangeLock {
     /// Waits until no earlier request holds a part of `range` in a way that excludes `how`.
-    pub fn take(&self, range: Range<u64>, how: Use) -> InUse<'_> {
+    pub(crate) fn take(&self, range: Range<u64>, how: Use) -> InUse<'_> {
         let mut state = self.state.lock();
         let number = state.next;
         state.next += 1;
@@ -63,7 +63,7 @@ impl RangeLock {
     }
 
     /// As [`RangeLock::take`], but returns `None` instead of waiting.
-    pub fn try_take(&self, range: Range<u64>, how: Use) -> Option<InUse<'_>> {
+    pub(crate) fn try_take(&self, range: Range<u64>, how: Use) -> Option<InUse<'_>> {
         let mut state = self.state.lock();
         if state.entries.iter().any(|e| e.excludes(&range, how)) {
             return None;

@@ -15,7 +15,7 @@ pub(crate) struct Ears {
 }
 
 impl Ears {
-    pub fn checks_failed(&self, field: PiField) -> u64 {
+    pub(crate) fn checks_failed(&self, field: PiField) -> u64 {
         self.checks[field as usize].load(Ordering::Relaxed)
     }
 }

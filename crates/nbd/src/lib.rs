@@ -5,6 +5,7 @@
 //!
 //! Left out: the oldstyle handshake, extended headers, metadata contexts other than base:allocation, NBD_CMD_RESIZE, fast zeroes.
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
 mod connection;
 pub mod counters;

@@ -9,6 +9,7 @@
 //!
 //! No I/O, no clock, no threads. A byte reaches host memory only after the digest that covers it was compared.
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
 mod crc;
 pub mod encoding;

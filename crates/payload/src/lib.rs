@@ -1,6 +1,7 @@
 //! The bytes of a read with the CRC32C of each run of them. The code that copied the bytes computed the digests in the same pass,
 //! so a transport that sends whole runs need not compute them again.
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
 use bytes::Bytes;
 use smallvec::SmallVec;

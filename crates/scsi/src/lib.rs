@@ -17,6 +17,7 @@
 //! Invariants: no input can panic; memory is never allocated in proportion to what a peer claims, only to what it
 //! sent within the limits of the command; the state's lock is never held across a step.
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
 mod absent;
 mod access;

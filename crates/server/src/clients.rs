@@ -26,7 +26,7 @@ pub(crate) struct Places(VecDeque<oneshot::Sender<Infallible>>);
 
 impl Places {
     /// A place for a new client.
-    pub fn take(&mut self) -> Place {
+    pub(crate) fn take(&mut self) -> Place {
         self.0.retain(|place| !place.is_closed());
         if self.0.len() == MAX_CLIENTS {
             self.0.pop_front();
@@ -45,7 +45,7 @@ pub(crate) struct Place {
 
 impl Place {
     /// Waits until the client must leave.
-    pub async fn over(&mut self) {
+    pub(crate) async fn over(&mut self) {
         std::future::poll_fn(|context| self.poll_over(context)).await;
     }
 

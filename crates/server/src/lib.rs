@@ -5,6 +5,7 @@
 //! * [`ControlPlane`] answers on the control socket and on `/metrics`, on a thread of its own.
 //! * [`control`] has the messages of the socket and its client; [`metrics`] makes the text.
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
 pub mod clients;
 pub mod config;

@@ -4,7 +4,7 @@ use iscsi_core::params::{ALLEGIANCE_FREE, Asymmetric};
 
 /// The result of a login's negotiation, derived from the text of both sides and the rules of each key alone.
 #[derive(Clone, Debug)]
-pub struct Agreed {
+pub(crate) struct Agreed {
     /// HeaderDigest is CRC32C.
     pub header_digest: bool,
     /// DataDigest is CRC32C.
@@ -33,7 +33,7 @@ pub struct Agreed {
 
 impl Agreed {
     /// From every `key=value` of a login, in the order sent.
-    pub fn from_text(text: &[u8]) -> Self {
+    pub(crate) fn from_text(text: &[u8]) -> Self {
         let items: Vec<(&str, &str)> = text
             .split(|byte| *byte == 0)
             .filter_map(|item| std::str::from_utf8(item).ok()?.split_once('='))

@@ -29,12 +29,12 @@ pub(crate) struct Air {
 }
 
 impl Air {
-    pub fn new(plan: AirPlan) -> Self {
+    pub(crate) fn new(plan: AirPlan) -> Self {
         Self { link: Link::new(plan.link, plan.seed), conns: Vec::new(), wakes_at: Nanos::MAX }
     }
 
     /// Registers a connection and returns its number on the link.
-    pub fn connect(&mut self, conn: usize) -> Option<usize> {
+    pub(crate) fn connect(&mut self, conn: usize) -> Option<usize> {
         let number = self.link.connect()?;
         self.conns.push(conn);
         Some(number)

@@ -43,7 +43,7 @@ pub(crate) enum Entry {
 }
 
 impl DriverState {
-    pub fn new(host: IpAddr, woken: Arc<AtomicBool>) -> Self {
+    pub(crate) fn new(host: IpAddr, woken: Arc<AtomicBool>) -> Self {
         Self {
             host,
             slots: Vec::new(),
@@ -57,11 +57,11 @@ impl DriverState {
         }
     }
 
-    pub fn is_woken(&self) -> bool {
+    pub(crate) fn is_woken(&self) -> bool {
         self.woken.load(Ordering::Relaxed)
     }
 
-    pub fn insert(&mut self, entry: Entry) -> Token {
+    pub(crate) fn insert(&mut self, entry: Entry) -> Token {
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot { generation: 0, entry: Entry::Free });
             self.slots.len() as u32 - 1
@@ -71,14 +71,14 @@ impl DriverState {
         Token::new(index, slot.generation)
     }
 
-    pub fn entry(&self, token: Token) -> Entry {
+    pub(crate) fn entry(&self, token: Token) -> Entry {
         match self.slots.get(token.index()) {
             Some(slot) if slot.generation == token.generation() => slot.entry,
             _ => Entry::Free,
         }
     }
 
-    pub fn vacate(&mut self, token: Token) -> Entry {
+    pub(crate) fn vacate(&mut self, token: Token) -> Entry {
         let entry = self.entry(token);
         if !matches!(entry, Entry::Free) {
             let slot = &mut self.slots[token.index()];

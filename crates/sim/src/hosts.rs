@@ -45,7 +45,7 @@ pub(crate) struct Serving {
 
 impl Serving {
     /// Starts it as the process `owner`, with `disk` as its only logical unit; the unit's serial number is `name`.
-    pub fn start(
+    pub(crate) fn start(
         world: &Arc<World>,
         owner: usize,
         plan: &Plan,
@@ -70,19 +70,19 @@ impl Serving {
     }
 
     /// Whether a normal session has a connection from `host`; discovery sessions do not count, because they are open to all.
-    pub fn serves(&mut self, host: std::net::IpAddr) -> bool {
+    pub(crate) fn serves(&mut self, host: std::net::IpAddr) -> bool {
         let sessions = self.target.sessions();
         let normal = sessions.iter().filter(|session| session.target.is_some());
         normal.flat_map(|session| &session.connections).any(|c| c.peer.ip() == host)
     }
 
     /// The earliest deadline of a shard.
-    pub fn deadline(&self) -> Nanos {
+    pub(crate) fn deadline(&self) -> Nanos {
         self.deadlines.iter().copied().min().unwrap_or(NEVER)
     }
 
     /// Gives a turn to the shards that have noticed something or whose deadline has come. Returns whether there was one.
-    pub fn turn(&mut self, world: &World, verdict: &Verdict) -> bool {
+    pub(crate) fn turn(&mut self, world: &World, verdict: &Verdict) -> bool {
         let mut any = false;
         for (shard, &driver) in self.drivers.iter().enumerate() {
             if !world.take_noticed(driver) && self.deadlines[shard] > world.now() {
@@ -120,7 +120,7 @@ pub(crate) struct Running {
 
 impl Running {
     /// Starts initiator `number`, from 1, as the process `owner`.
-    pub fn start(
+    pub(crate) fn start(
         world: &Arc<World>,
         owner: usize,
         number: u8,
@@ -155,17 +155,17 @@ impl Running {
     }
 
     /// Whether its logical unit has reported its identity; true also if the initiator is gone.
-    pub fn knows_its_volume(&self) -> bool {
+    pub(crate) fn knows_its_volume(&self) -> bool {
         self.gone || self.progress.lock().answered
     }
 
     /// Its deadline.
-    pub fn deadline(&self) -> Nanos {
+    pub(crate) fn deadline(&self) -> Nanos {
         if self.over || self.gone { NEVER } else { self.deadline }
     }
 
     /// Gives it a turn if it has noticed something or its deadline has come. Returns whether it got one.
-    pub fn turn(&mut self, world: &World) -> bool {
+    pub(crate) fn turn(&mut self, world: &World) -> bool {
         let mut noticed = false;
         for &driver in &self.drivers {
             noticed |= world.take_noticed(driver);

@@ -51,24 +51,24 @@ pub(crate) struct Intruder {
 }
 
 impl Intruder {
-    pub fn new(platform: &Arc<SimPlatform>, rng: Rng) -> io::Result<Self> {
+    pub(crate) fn new(platform: &Arc<SimPlatform>, rng: Rng) -> io::Result<Self> {
         let driver = Process(Arc::clone(platform)).driver()?;
         let id = platform.drivers().last().copied().unwrap_or(0);
         Ok(Self { driver, id, rng, open: Vec::new() })
     }
 
-    pub fn driver(&self) -> DriverId {
+    pub(crate) fn driver(&self) -> DriverId {
         self.id
     }
 
-    pub fn connect(&mut self, to: SocketAddr) {
+    pub(crate) fn connect(&mut self, to: SocketAddr) {
         if let Ok(token) = self.driver.connect(to, None) {
             let words = self.rng.u32(1..6);
             self.open.push((token, words));
         }
     }
 
-    pub fn turn(&mut self) {
+    pub(crate) fn turn(&mut self) {
         let mut done = Vec::new();
         if self.driver.wait(None, &mut done).is_err() {
             return;

@@ -22,6 +22,7 @@
 //!
 //! Threads are not simulated. What two shards do at the same time is interleaved here, event by event, never truly parallel.
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
 mod agreed;
 pub mod air;

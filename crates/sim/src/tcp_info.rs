@@ -26,7 +26,7 @@ pub(crate) struct Measured {
 
 impl Measured {
     /// A segment that was not retransmitted is acknowledged after this time.
-    pub fn round_trip(&mut self, ns: Nanos) {
+    pub(crate) fn round_trip(&mut self, ns: Nanos) {
         let first = self.shortest == 0;
         self.smoothed = if first { ns } else { (7 * self.smoothed + ns) / 8 };
         self.shortest = if first { ns } else { self.shortest.min(ns) };

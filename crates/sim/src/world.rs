@@ -100,14 +100,14 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub fn schedule(&mut self, at: Nanos, event: Event) {
+    pub(crate) fn schedule(&mut self, at: Nanos, event: Event) {
         let number = self.scheduled;
         self.scheduled += 1;
         self.heap.push(Reverse(Scheduled { at: at.max(self.now), number, event }));
     }
 
     /// Something has happened that concerns `driver`: it will notice it after a delay.
-    pub fn notify(&mut self, driver: DriverId) {
+    pub(crate) fn notify(&mut self, driver: DriverId) {
         if std::mem::replace(&mut self.drivers[driver].notified, true) {
             return;
         }

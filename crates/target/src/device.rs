@@ -17,7 +17,7 @@ use crate::memory::transfer_bytes_max;
 use crate::observe::{LunStats, Metrics};
 
 /// A logical unit in the server. Shared by every session that uses it.
-pub struct Device {
+pub(crate) struct Device {
     /// The device server on its store.
     pub unit: Arc<Unit>,
     /// Its place in the server, for the layers below.
@@ -75,7 +75,7 @@ pub(crate) trait Siblings: scsi::Neighbours {
 
 /// An event of a unit in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnitEvent {
+pub(crate) struct UnitEvent {
     /// Its target.
     pub target: String,
     /// Its number.
@@ -85,7 +85,7 @@ pub struct UnitEvent {
 }
 
 /// The common settings for making the units of a server.
-pub struct UnitSettings<'a> {
+pub(crate) struct UnitSettings<'a> {
     /// The target ports of the server.
     pub ports: &'a [TargetPort],
     /// Limits of the configuration.
@@ -132,12 +132,12 @@ impl Device {
     }
 
     /// Its LUN.
-    pub fn number(&self) -> u16 {
+    pub(crate) fn number(&self) -> u16 {
         self.context.number
     }
 
     /// TargetName of its target.
-    pub fn target_name(&self) -> &str {
+    pub(crate) fn target_name(&self) -> &str {
         &self.context.target_name
     }
 
@@ -152,7 +152,7 @@ impl Device {
     }
 
     /// Its current configuration.
-    pub fn config(&self) -> Guard<Arc<LunConfig>> {
+    pub(crate) fn config(&self) -> Guard<Arc<LunConfig>> {
         self.context.config.load()
     }
 
@@ -236,12 +236,12 @@ impl Device {
     ///
     /// # Errors
     /// They cannot be read.
-    pub fn load_reservations(&self) -> Result<(), String> {
+    pub(crate) fn load_reservations(&self) -> Result<(), String> {
         self.reservations.as_ref().map_or(Ok(()), |file| file.load(&self.unit.scsi))
     }
 
     /// Whether a change of reservations must be stored before its status is sent.
-    pub fn keeps_reservations(&self) -> bool {
+    pub(crate) fn keeps_reservations(&self) -> bool {
         self.reservations.is_some()
     }
 
@@ -249,7 +249,7 @@ impl Device {
     ///
     /// # Errors
     /// The error of the system.
-    pub fn save_reservations(&self) -> std::io::Result<()> {
+    pub(crate) fn save_reservations(&self) -> std::io::Result<()> {
         // Commands that started before the unit was replaced may end later; their changes were taken over.
         if let Some(successor) = self.successor.get() {
             return successor.upgrade().map_or(Ok(()), |successor| successor.save_reservations());
@@ -271,12 +271,12 @@ impl Device {
     }
 
     /// Why its store is unavailable; `None`: it is available.
-    pub fn why_missing(&self) -> Option<&str> {
+    pub(crate) fn why_missing(&self) -> Option<&str> {
         self.missing.as_deref()
     }
 
     /// Creates a unit on an open store, with the given `identity` for hosts.
-    pub fn new(
+    pub(crate) fn new(
         config: &LunConfig,
         store: Arc<dyn BlockStore>,
         target: &TargetConfig,

@@ -23,7 +23,7 @@ struct Table {
 type HomeKey = (Isid, Option<IscsiName>);
 
 /// Keeps an initiator and its ISID at their shard.
-pub struct Home {
+pub(crate) struct Home {
     /// Number of the shard.
     pub shard: usize,
     key: HomeKey,
@@ -32,7 +32,7 @@ pub struct Home {
 
 impl Homes {
     /// Sets how many shards there are, before the first home is asked for.
-    pub fn set_shards(&self, shards: usize) {
+    pub(crate) fn set_shards(&self, shards: usize) {
         self.0.lock().load = vec![0; shards];
     }
 
@@ -40,7 +40,7 @@ impl Homes {
     /// same two exists. All connections of a session, and all logins that may reinstate it, have these in common, so they meet
     /// without a lock. The ISID alone would not suffice: hosts of one make use the same ISIDs, and all of them would crowd on one
     /// shard.
-    pub fn of(&self, isid: Isid, initiator: Option<IscsiName>) -> Home {
+    pub(crate) fn of(&self, isid: Isid, initiator: Option<IscsiName>) -> Home {
         let key = (isid, initiator);
         let mut table = self.0.lock();
         let Table { by_key, load } = &mut *table;
@@ -57,7 +57,7 @@ impl Homes {
 
 impl Home {
     /// Whether this is the home of `initiator`.
-    pub fn is_of(&self, initiator: &IscsiName) -> bool {
+    pub(crate) fn is_of(&self, initiator: &IscsiName) -> bool {
         self.key.1.as_ref() == Some(initiator)
     }
 }

@@ -184,7 +184,7 @@ impl Identities<'_> {
     ///
     /// # Errors
     /// A label cannot be read.
-    pub fn of(
+    pub(crate) fn of(
         &self,
         config: &LunConfig,
         target: &str,
@@ -229,7 +229,7 @@ impl Identities<'_> {
     }
 
     /// The identity of a volume that cannot be opened: from its label, if that can be read.
-    pub fn of_missing(&self, config: &LunConfig) -> UnitIdentity {
+    pub(crate) fn of_missing(&self, config: &LunConfig) -> UnitIdentity {
         let label = config.store.path().and_then(|path| {
             let within = self.state_dir.map(|directory| Label::within(directory, path));
             [Some(Label::beside(path)), within].into_iter().flatten().find(|place| place.is_file())

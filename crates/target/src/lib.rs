@@ -8,6 +8,7 @@
 //! All types named in signatures here are exported here: a program needs no other crate of ours. `docs/architecture.md`
 //! of the workspace shows the structure.
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
 pub mod config;
 mod device;

@@ -100,7 +100,7 @@ pub(crate) const ANONYMOUS: Ration = Ration {
 
 impl Ration {
     /// Discovery sessions of each of `shards`.
-    pub fn discovery_sessions_of_each(&self, shards: usize) -> usize {
+    pub(crate) fn discovery_sessions_of_each(&self, shards: usize) -> usize {
         (self.discovery_sessions / shards.max(1)).max(DISCOVERY_SESSIONS_MIN)
     }
 }
@@ -132,7 +132,7 @@ pub(crate) type Grants = SmallVec<[(usize, u64); 2]>;
 
 impl Pool {
     /// The pool of a server with `bytes_max` for all data.
-    pub fn new(bytes_max: u64) -> Self {
+    pub(crate) fn new(bytes_max: u64) -> Self {
         let max = pool_bytes(bytes_max);
         let books = Mutex::new(Books { free: max, waiting: VecDeque::new() });
         Self { max, is_wanted: AtomicBool::new(false), books }
@@ -210,23 +210,23 @@ pub(crate) struct ShardMessages {
 
 impl Lease {
     /// Nothing leased yet, for shard number `shard` of `shards`.
-    pub fn new(pool: Arc<Pool>, shard: usize, shards: usize, shown: Arc<ShardMemory>) -> Self {
+    pub(crate) fn new(pool: Arc<Pool>, shard: usize, shards: usize, shown: Arc<ShardMemory>) -> Self {
         let quantum = pool.max / (16 * shards.max(1) as u64);
         Self { pool, shard, quantum, leased: 0, used: 0, waits: false, shown }
     }
 
     /// Whether any shard waits.
-    pub fn is_wanted(&self) -> bool {
+    pub(crate) fn is_wanted(&self) -> bool {
         self.pool.is_wanted()
     }
 
     /// The total for all shards, bytes.
-    pub fn max(&self) -> u64 {
+    pub(crate) fn max(&self) -> u64 {
         self.pool.max
     }
 
     /// Takes `bytes` for a command, if they are available at once.
-    pub fn take(&mut self, bytes: u64) -> bool {
+    pub(crate) fn take(&mut self, bytes: u64) -> bool {
         if self.used + bytes > self.leased {
             let least = self.used + bytes - self.leased;
             self.leased += self.pool.lend(least, least + self.quantum);
@@ -240,7 +240,7 @@ impl Lease {
     }
 
     /// Waits for `bytes`, if it does not wait already.
-    pub fn wait_for(&mut self, bytes: u64) -> ShardMessages {
+    pub(crate) fn wait_for(&mut self, bytes: u64) -> ShardMessages {
         if std::mem::replace(&mut self.waits, true) {
             return ShardMessages::default();
         }
@@ -250,18 +250,18 @@ impl Lease {
     }
 
     /// Whether the memory for which it waits has not been granted yet.
-    pub fn waits(&self) -> bool {
+    pub(crate) fn waits(&self) -> bool {
         self.waits
     }
 
     /// Takes the memory for which it waited.
-    pub fn granted(&mut self, bytes: u64) {
+    pub(crate) fn granted(&mut self, bytes: u64) {
         self.waits = false;
         self.leased += bytes;
     }
 
     /// Commands have finished with `bytes`.
-    pub fn give(&mut self, bytes: u64) -> Grants {
+    pub(crate) fn give(&mut self, bytes: u64) -> Grants {
         self.used -= bytes;
         self.shown.commands_bytes.store(self.used, Ordering::Relaxed);
         if self.leased - self.used > 2 * self.quantum || self.pool.is_wanted() {
@@ -271,12 +271,12 @@ impl Lease {
     }
 
     /// Returns the memory that no command uses, if a shard waits for it.
-    pub fn give_unused_if_wanted(&mut self) -> Grants {
+    pub(crate) fn give_unused_if_wanted(&mut self) -> Grants {
         if self.pool.is_wanted() { self.give_unused() } else { Grants::new() }
     }
 
     /// Returns the memory that no command uses.
-    pub fn give_unused(&mut self) -> Grants {
+    pub(crate) fn give_unused(&mut self) -> Grants {
         let unused = std::mem::replace(&mut self.leased, self.used) - self.used;
         if unused > 0 { self.pool.give_back(unused) } else { Grants::new() }
     }

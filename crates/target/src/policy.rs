@@ -16,7 +16,7 @@ use crate::registry::TargetSet;
 use crate::shared::Shared;
 
 /// The response of an existing session to a login that names its TSIH.
-pub enum Joining {
+pub(crate) enum Joining {
     /// No session has that TSIH for this initiator, ISID and target.
     Unknown,
     /// It may add the connection; these are its parameters.
@@ -28,7 +28,7 @@ pub enum Joining {
 }
 
 /// The policy for one login.
-pub struct Policy<'a, P: Platform> {
+pub(crate) struct Policy<'a, P: Platform> {
     /// The state shared by all shards.
     pub shared: &'a Shared<P>,
     /// What is currently served.
@@ -106,7 +106,7 @@ impl<P: Platform> Policy<'_, P> {
 }
 
 /// The server is shutting down.
-pub fn shutting_down() -> Refusal {
+pub(crate) fn shutting_down() -> Refusal {
     Refusal::new(
         LoginStatus::ServiceUnavailable,
         "RFC 7143 11.13.5",
@@ -116,7 +116,7 @@ pub fn shutting_down() -> Refusal {
 }
 
 /// There is no room for one more session.
-pub fn too_many_sessions(limit: usize) -> Refusal {
+pub(crate) fn too_many_sessions(limit: usize) -> Refusal {
     Refusal::new(
         LoginStatus::OutOfResources,
         "limits.max_sessions",
@@ -127,7 +127,7 @@ pub fn too_many_sessions(limit: usize) -> Refusal {
 
 /// The session has no room for one more connection.
 //= rfc7143 11.13.5 LGN-20
-pub fn too_many_connections() -> Refusal {
+pub(crate) fn too_many_connections() -> Refusal {
     Refusal::new(
         LoginStatus::TooManyConnections,
         "RFC 7143 13.2",
@@ -138,7 +138,7 @@ pub fn too_many_connections() -> Refusal {
 
 /// The nexus has a session of another account, or another account waits for its end.
 //= rfc7143 9.2 SEC-13
-pub fn other_account(names: &LoginNames, theirs: &str, ours: &str) -> Refusal {
+pub(crate) fn other_account(names: &LoginNames, theirs: &str, ours: &str) -> Refusal {
     let what = format!(
         "the session of {} with ISID {} is of the account {theirs:?}, and this login proved to be {ours:?}",
         names.initiator, names.isid
@@ -207,7 +207,7 @@ fn session_of_other_group() -> Refusal {
 }
 
 /// No rule of the target allows this initiator at this address.
-pub fn no_access(target: &IscsiName, initiator: &IscsiName, peer: IpAddr) -> Refusal {
+pub(crate) fn no_access(target: &IscsiName, initiator: &IscsiName, peer: IpAddr) -> Refusal {
     Refusal::new(
         LoginStatus::AuthorizationFailure,
         "targets.access",

@@ -8,7 +8,7 @@ use crate::config::PortalConfig;
 /// a loopback address from outside, or one that is only valid on its own link. A wildcard becomes the address that the
 /// initiator reached.
 //= rfc7143 C DSC-06
-pub fn address_for(portal: &PortalConfig, local: SocketAddr) -> Option<String> {
+pub(crate) fn address_for(portal: &PortalConfig, local: SocketAddr) -> Option<String> {
     let local_ip = local.ip().to_canonical();
     let configured = portal.address.ip().to_canonical();
     let ip = match configured {

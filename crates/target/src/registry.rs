@@ -22,11 +22,11 @@ use crate::observe::Metrics;
 use crate::units::{OpenStore, Plan, Planner};
 
 /// Logical units of a target by number.
-pub type LunMap = BTreeMap<u16, Arc<Device>>;
+pub(crate) type LunMap = BTreeMap<u16, Arc<Device>>;
 
 /// One target.
 #[derive(Debug)]
-pub struct TargetNode {
+pub(crate) struct TargetNode {
     /// TargetName.
     pub name: IscsiName,
     config: ArcSwap<TargetConfig>,
@@ -35,12 +35,12 @@ pub struct TargetNode {
 
 impl TargetNode {
     /// Its current configuration.
-    pub fn config(&self) -> Arc<TargetConfig> {
+    pub(crate) fn config(&self) -> Arc<TargetConfig> {
         self.config.load_full()
     }
 
     /// Its current logical units.
-    pub fn luns(&self) -> Guard<Arc<LunMap>> {
+    pub(crate) fn luns(&self) -> Guard<Arc<LunMap>> {
         self.luns.load()
     }
 
@@ -53,7 +53,7 @@ impl TargetNode {
 
     /// Whether `initiator` at `address`, on a portal with `group_tag`, may see it.
     //= rfc7143 C DSC-02
-    pub fn is_visible_to(&self, initiator: &IscsiName, address: IpAddr, group_tag: u16) -> bool {
+    pub(crate) fn is_visible_to(&self, initiator: &IscsiName, address: IpAddr, group_tag: u16) -> bool {
         let config = self.config.load();
         config.is_served_on(group_tag) && config.access.allows(initiator, address)
     }
@@ -73,7 +73,7 @@ impl scsi::Neighbours for TargetNode {
 
 /// Everything that is served, and its configuration.
 #[derive(Debug)]
-pub struct TargetSet {
+pub(crate) struct TargetSet {
     /// The configuration.
     pub config: Config,
     /// Targets by name.
@@ -116,7 +116,7 @@ impl TargetSet {
     ///
     /// # Errors
     /// The first store that cannot be opened.
-    pub fn open(
+    pub(crate) fn open(
         config: Config,
         metrics: &Metrics,
         open: &OpenStore,
@@ -152,7 +152,7 @@ impl TargetSet {
     }
 
     /// Whether a store is still unavailable.
-    pub fn is_incomplete(&self) -> bool {
+    pub(crate) fn is_incomplete(&self) -> bool {
         let missing =
             |node: &Arc<TargetNode>| node.luns().values().any(|device| device.why_missing().is_some());
         self.targets.values().any(missing)
@@ -162,7 +162,12 @@ impl TargetSet {
     ///
     /// # Errors
     /// The first store that cannot be opened.
-    pub fn changed(&self, config: Config, metrics: &Metrics, open: &OpenStore) -> Result<Change, OpenError> {
+    pub(crate) fn changed(
+        &self,
+        config: Config,
+        metrics: &Metrics,
+        open: &OpenStore,
+    ) -> Result<Change, OpenError> {
         self.change_to(config, metrics, open, false)
     }
 
@@ -293,7 +298,7 @@ impl TargetSet {
 
 /// A new set, and the changes in it.
 #[derive(Debug)]
-pub struct Change {
+pub(crate) struct Change {
     /// The set.
     pub set: TargetSet,
     /// Targets whose units have changed.

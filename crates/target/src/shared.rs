@@ -24,7 +24,7 @@ use crate::units::OpenStore;
 const MAX_CHALLENGES: usize = 4096;
 
 /// See the module.
-pub struct Shared<P: Platform> {
+pub(crate) struct Shared<P: Platform> {
     /// What is served.
     pub set: ArcSwap<TargetSet>,
     /// The platform on which everything runs.
@@ -59,7 +59,7 @@ pub struct Shared<P: Platform> {
 
 impl<P: Platform> Shared<P> {
     /// For a server that serves `set` on `platform`.
-    pub fn new(platform: P, set: TargetSet, observe: Arc<Observe>, open: OpenStore) -> Self {
+    pub(crate) fn new(platform: P, set: TargetSet, observe: Arc<Observe>, open: OpenStore) -> Self {
         let bytes_max = set.config.limits.buffer_bytes_max;
         observe.metrics.set_memory_limit(bytes_max);
         let mut first_tsih = [0; 2];
@@ -86,12 +86,12 @@ impl<P: Platform> Shared<P> {
     }
 
     /// Sets the order in which sessions send data where any is allowed. The first call counts.
-    pub fn set_send_order(&self, order: SendOrder) {
+    pub(crate) fn set_send_order(&self, order: SendOrder) {
         let _ = self.send_order.set(order);
     }
 
     /// The settings of a session before its target's are known.
-    pub fn session_config(&self) -> SessionConfig {
+    pub(crate) fn session_config(&self) -> SessionConfig {
         SessionConfig {
             send_order: self.send_order.get().cloned().unwrap_or_default(),
             ..SessionConfig::default()
@@ -99,54 +99,54 @@ impl<P: Platform> Shared<P> {
     }
 
     /// Makes the shards known to each other, once.
-    pub fn set_shards(&self, shards: Vec<Sender<Message<P::Driver>>>) {
+    pub(crate) fn set_shards(&self, shards: Vec<Sender<Message<P::Driver>>>) {
         self.homes.set_shards(shards.len());
         let _ = self.shards.set(shards);
     }
 
     /// The shards' mailboxes, by number.
-    pub fn shards(&self) -> &[Sender<Message<P::Driver>>] {
+    pub(crate) fn shards(&self) -> &[Sender<Message<P::Driver>>] {
         self.shards.get().map_or(&[], Vec::as_slice)
     }
 
     /// The shard for all connections and sessions of `initiator` with `isid`; see [`Homes::of`].
-    pub fn home_of(&self, isid: Isid, initiator: Option<IscsiName>) -> Home {
+    pub(crate) fn home_of(&self, isid: Isid, initiator: Option<IscsiName>) -> Home {
         self.homes.of(isid, initiator)
     }
 
     /// Whether `limit` sessions exist that have a connection or are about to end. Lost ones do not count, because they give way.
     //= rfc7143 11.13.5 LGN-20
-    pub fn is_full(&self, limit: usize) -> bool {
+    pub(crate) fn is_full(&self, limit: usize) -> bool {
         let lost = self.lost_sessions.load(Ordering::Relaxed);
         self.sessions.load(Ordering::Relaxed).saturating_sub(lost) >= limit
     }
 
     /// Counts a new session; false when there is no room.
-    pub fn book_session(&self, limit: usize) -> bool {
+    pub(crate) fn book_session(&self, limit: usize) -> bool {
         let lost = self.lost_sessions.load(Ordering::Relaxed);
         let one_more = |n: usize| (n.saturating_sub(lost) < limit).then_some(n + 1);
         self.sessions.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
     }
 
     /// A session has ended. Discovery sessions were never counted.
-    pub fn release_session(&self, is_discovery: bool) {
+    pub(crate) fn release_session(&self, is_discovery: bool) {
         if !is_discovery {
             self.sessions.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
     /// A free TSIH. `None` when 65535 sessions exist.
-    pub fn allocate_tsih(&self) -> Option<Tsih> {
+    pub(crate) fn allocate_tsih(&self) -> Option<Tsih> {
         self.tsihs.lock().allocate()
     }
 
     /// Frees a TSIH.
-    pub fn release_tsih(&self, tsih: Tsih) {
+    pub(crate) fn release_tsih(&self, tsih: Tsih) {
         self.tsihs.lock().release(tsih);
     }
 
     /// Remembers a CHAP challenge of ours.
-    pub fn remember_challenge(&self, challenge: &[u8]) {
+    pub(crate) fn remember_challenge(&self, challenge: &[u8]) {
         let mut challenges = self.challenges.lock();
         if challenges.len() == MAX_CHALLENGES {
             challenges.pop_front();
@@ -156,12 +156,12 @@ impl<P: Platform> Shared<P> {
 
     /// Whether `challenge` is one of ours, on whichever connection it was sent.
     //= rfc7143 9.2.1 SEC-07
-    pub fn is_own_challenge(&self, challenge: &[u8]) -> bool {
+    pub(crate) fn is_own_challenge(&self, challenge: &[u8]) -> bool {
         self.challenges.lock().iter().any(|known| known == challenge)
     }
 
     /// Whether the server is shutting down.
-    pub fn is_shutting_down(&self) -> bool {
+    pub(crate) fn is_shutting_down(&self) -> bool {
         self.shutting_down.load(Ordering::Acquire)
     }
 }

@@ -56,7 +56,7 @@ impl Planner<'_> {
     ///
     /// # Errors
     /// Its store is unavailable, or not in the required state.
-    pub fn unit(
+    pub(crate) fn unit(
         &mut self,
         target: &TargetConfig,
         old: Option<&Arc<Device>>,
@@ -284,7 +284,7 @@ fn shrunk(device: &Device) -> Option<String> {
 
 impl Plan {
     /// Executes the plan: from here on nothing fails. Returns what to report to initiators, and to users.
-    pub fn carry_out(self) -> (Vec<UnitEvent>, Vec<String>) {
+    pub(crate) fn carry_out(self) -> (Vec<UnitEvent>, Vec<String>) {
         let (mut events, mut lines) = (Vec::new(), self.notes);
         for (device, config, paths) in self.adjusted {
             for (asc, what) in device.adopt(config, paths) {

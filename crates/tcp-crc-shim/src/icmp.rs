@@ -10,7 +10,7 @@ const MIN_MTU_V4: u16 = 576;
 
 /// Lowers the MTU in "fragmentation needed" and "packet too big" by `growth_bytes` and mends the checksum. Returns whether the packet was
 /// such a message and was changed.
-pub fn lower_path_mtu(packet: &mut [u8], growth_bytes: u16) -> bool {
+pub(crate) fn lower_path_mtu(packet: &mut [u8], growth_bytes: u16) -> bool {
     match packet.first().map(|first| first >> 4) {
         Some(4) => lower_v4(packet, growth_bytes),
         Some(6) => lower_v6(packet, growth_bytes),

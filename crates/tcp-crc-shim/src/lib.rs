@@ -19,6 +19,7 @@
 //!   fragment from the network under the strict policy, which is discarded. All these packets are counted.
 //! - Segments are joined only if their CRC and their sum were found right; every other sum is left for the kernel to verify.
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
 pub mod bpf;
 mod commands;

@@ -38,7 +38,7 @@ pub(crate) enum DataPath {
 }
 
 impl DataPath {
-    pub fn seen(&self) -> Seen {
+    pub(crate) fn seen(&self) -> Seen {
         match self {
             DataPath::Tun(relay) => relay.look(|shared| {
                 let flows = shared.shim.flows();

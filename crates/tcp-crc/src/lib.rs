@@ -17,6 +17,7 @@
 //!
 //! Sockets, devices and the reassembly of IP fragments are out of scope.
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
 mod coverage;
 mod flow;

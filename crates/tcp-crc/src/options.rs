@@ -7,15 +7,15 @@ pub const MAX_OPTION_BYTES: usize = 40;
 
 /// Kinds that this crate handles by name.
 pub(crate) mod kind {
-    pub const END: u8 = 0;
-    pub const NOP: u8 = 1;
-    pub const MSS: u8 = 2;
-    pub const SACK: u8 = 5;
-    pub const TIMESTAMPS: u8 = 8;
+    pub(crate) const END: u8 = 0;
+    pub(crate) const NOP: u8 = 1;
+    pub(crate) const MSS: u8 = 2;
+    pub(crate) const SACK: u8 = 5;
+    pub(crate) const TIMESTAMPS: u8 = 8;
     /// TCP-MD5 (RFC 2385): a digest over the header, which forbids any change.
-    pub const MD5: u8 = 19;
+    pub(crate) const MD5: u8 = 19;
     /// TCP-AO (RFC 5925): likewise.
-    pub const AO: u8 = 29;
+    pub(crate) const AO: u8 = 29;
 }
 
 /// Bytes of one SACK block (RFC 2018).
@@ -126,7 +126,7 @@ pub(crate) struct Layout {
 
 impl Layout {
     /// The options for which `keep` returns true.
-    pub fn of<'a>(
+    pub(crate) fn of<'a>(
         options: impl Iterator<Item = TcpOption<'a>>,
         mut keep: impl FnMut(&TcpOption<'a>) -> bool,
     ) -> Layout {
@@ -147,7 +147,7 @@ impl Layout {
     }
 
     /// Adds an option of ours at the end, after [`Layout::make_room`] has found room; returns the offset of its content.
-    pub fn append(&mut self, option: &Encoded) -> usize {
+    pub(crate) fn append(&mut self, option: &Encoded) -> usize {
         self.add(option.bytes());
         self.length - option.content_bytes()
     }
@@ -156,7 +156,7 @@ impl Layout {
     /// block is the newest (RFC 2018 section 4), so the most important ones remain.
     ///
     /// Returns the number of blocks dropped, or nothing if there is still no room; then nothing has changed.
-    pub fn make_room(&mut self, more: usize, drop_sack: bool) -> Option<usize> {
+    pub(crate) fn make_room(&mut self, more: usize, drop_sack: bool) -> Option<usize> {
         let excess = (self.length + more).saturating_sub(MAX_OPTION_BYTES);
         if excess == 0 {
             return Some(0);
@@ -186,7 +186,7 @@ impl Layout {
     }
 
     /// The options, padded with NOP to a whole number of words.
-    pub fn padded(&mut self) -> &[u8] {
+    pub(crate) fn padded(&mut self) -> &[u8] {
         let padded = self.length.next_multiple_of(4);
         self.bytes[self.length..padded].fill(kind::NOP);
         &self.bytes[..padded]
@@ -203,7 +203,7 @@ pub(crate) struct Encoded {
 
 impl Encoded {
     /// An option of `kind`, the length, `prefix` and `content`: at most 8 bytes.
-    pub fn new(kind: u8, prefix: &[u8], content: &[u8]) -> Encoded {
+    pub(crate) fn new(kind: u8, prefix: &[u8], content: &[u8]) -> Encoded {
         let length = 2 + prefix.len() + content.len();
         let mut bytes = [0; 8];
         bytes[0] = kind;
@@ -214,7 +214,7 @@ impl Encoded {
     }
 
     /// The whole option.
-    pub fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
     }
 

@@ -17,6 +17,7 @@
 //!
 //! Not modelled so far: a device in real time, RTS/CTS and hidden terminals in the medium.
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
 pub mod chain;
 pub mod contention;

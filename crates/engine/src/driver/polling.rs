@@ -41,17 +41,17 @@ pub(super) struct Polling {
 
 impl Polling {
     /// Polls for at most `time`, capped at [`POLL_TIME_MAX`]; zero: never.
-    pub fn new(time: Duration) -> Self {
+    pub(crate) fn new(time: Duration) -> Self {
         Self { most: time.min(POLL_TIME_MAX), ..Self::default() }
     }
 
     /// Allows polling, or forbids it until it is allowed again.
-    pub fn allow(&mut self, may_poll: bool) {
+    pub(crate) fn allow(&mut self, may_poll: bool) {
         self.forbidden = !may_poll;
     }
 
     /// How long to poll before a sleep of at most `timeout`; `None`: not this time.
-    pub fn before_sleep(&mut self, timeout: Option<Duration>) -> Option<Duration> {
+    pub(crate) fn before_sleep(&mut self, timeout: Option<Duration>) -> Option<Duration> {
         let time = timeout.map_or(self.most, |timeout| timeout.min(self.most));
         if time.is_zero() || self.forbidden {
             return None;
@@ -64,19 +64,19 @@ impl Polling {
     }
 
     /// The poll has found something.
-    pub fn hit(&mut self) {
+    pub(crate) fn hit(&mut self) {
         self.counts.hits += 1;
         self.in_vain = 0;
     }
 
     /// The poll was in vain.
-    pub fn missed(&mut self) {
+    pub(crate) fn missed(&mut self) {
         self.counts.misses += 1;
         self.in_vain = (self.in_vain + 1).min(MISSES_MAX);
         self.skip = 1 << self.in_vain;
     }
 
-    pub fn counts(&self) -> PollCounts {
+    pub(crate) fn counts(&self) -> PollCounts {
         self.counts
     }
 }

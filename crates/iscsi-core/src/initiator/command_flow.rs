@@ -21,29 +21,29 @@ pub(super) struct CommandFlow {
 
 impl CommandFlow {
     /// A new command waits behind all others.
-    pub fn wait(&mut self, itt: Itt) {
+    pub(crate) fn wait(&mut self, itt: Itt) {
         self.waiting.push_back(itt);
     }
 
     /// A command that is started again waits ahead of those that were never sent, behind those started again before it.
-    pub fn wait_anew(&mut self, itt: Itt) {
+    pub(crate) fn wait_anew(&mut self, itt: Itt) {
         self.waiting.insert(self.anew, itt);
         self.anew += 1;
     }
 
     /// The command whose turn is next.
-    pub fn next(&self) -> Option<Itt> {
+    pub(crate) fn next(&self) -> Option<Itt> {
         self.waiting.front().copied()
     }
 
     /// Takes the command whose turn is next.
-    pub fn take_next(&mut self) -> Option<Itt> {
+    pub(crate) fn take_next(&mut self) -> Option<Itt> {
         self.anew = self.anew.saturating_sub(1);
         self.waiting.pop_front()
     }
 
     /// A command no longer waits.
-    pub fn withdraw(&mut self, itt: Itt) {
+    pub(crate) fn withdraw(&mut self, itt: Itt) {
         if let Some(at) = self.waiting.iter().position(|other| *other == itt) {
             self.waiting.remove(at);
             self.anew -= usize::from(at < self.anew);
@@ -51,39 +51,39 @@ impl CommandFlow {
     }
 
     /// A command is sent.
-    pub fn begin(&mut self, task: &Task) {
+    pub(crate) fn begin(&mut self, task: &Task) {
         self.sent += 1;
         self.write_bytes += task.command.write.len() as u64;
     }
 
     /// A command that was sent is completed, or waits again.
-    pub fn end(&mut self, task: &Task) {
+    pub(crate) fn end(&mut self, task: &Task) {
         self.sent -= 1;
         self.write_bytes -= task.command.write.len() as u64;
     }
 
     /// The session is over. Returns the commands that wait, in order.
-    pub fn close(&mut self) -> VecDeque<Itt> {
+    pub(crate) fn close(&mut self) -> VecDeque<Itt> {
         std::mem::take(self).waiting
     }
 
     /// Commands sent and not completed.
-    pub fn sent(&self) -> usize {
+    pub(crate) fn sent(&self) -> usize {
         self.sent
     }
 
     /// Write data of the commands sent and not completed, bytes.
-    pub fn write_bytes(&self) -> u64 {
+    pub(crate) fn write_bytes(&self) -> u64 {
         self.write_bytes
     }
 
     /// Commands submitted and not completed.
-    pub fn outstanding(&self) -> usize {
+    pub(crate) fn outstanding(&self) -> usize {
         self.sent + self.waiting.len()
     }
 
     /// Checks what holds after every event, where debug assertions are on.
-    pub fn check(&self, tasks: &TaskTable) {
+    pub(crate) fn check(&self, tasks: &TaskTable) {
         let sent = tasks.commands().filter(|(_, task)| task.cmd_sn.is_some());
         let (count, bytes) = sent
             .fold((0, 0), |(count, bytes), (_, task)| (count + 1, bytes + task.command.write.len() as u64));

@@ -24,47 +24,47 @@ pub(super) struct Managing {
 
 impl Managing {
     /// A function is sent.
-    pub fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) {
         self.under_way += 1;
     }
 
     /// A function is over.
-    pub fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         self.under_way -= 1;
     }
 
     /// None of the functions under way is answered any more.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.under_way = 0;
     }
 
     /// Functions under way.
-    pub fn under_way(&self) -> usize {
+    pub(crate) fn under_way(&self) -> usize {
         self.under_way
     }
 
     /// Whether no function is under way.
-    pub fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.under_way == 0
     }
 
     /// Whether one more function may wait.
-    pub fn may_defer(&self) -> bool {
+    pub(crate) fn may_defer(&self) -> bool {
         self.deferred.len() < MAX_INITIATOR_TASKS
     }
 
     /// A function waits, behind all others that do.
-    pub fn defer(&mut self, deferred: Deferred) {
+    pub(crate) fn defer(&mut self, deferred: Deferred) {
         self.deferred.push_back(deferred);
     }
 
     /// Takes all functions that wait, in order.
-    pub fn take_deferred(&mut self) -> VecDeque<Deferred> {
+    pub(crate) fn take_deferred(&mut self) -> VecDeque<Deferred> {
         std::mem::take(&mut self.deferred)
     }
 
     /// Checks what holds after every event, where debug assertions are on; `under_way` is counted in the table.
-    pub fn check(&self, under_way: usize) {
+    pub(crate) fn check(&self, under_way: usize) {
         debug_assert_eq!(under_way, self.under_way, "task management functions under way");
         debug_assert!(self.deferred.len() <= MAX_INITIATOR_TASKS, "deferred functions are bounded");
     }

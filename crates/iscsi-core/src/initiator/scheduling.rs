@@ -18,15 +18,15 @@ pub enum Scheduling {
 }
 
 /// Most bytes that one connection has outstanding before the next is needed: 113 commands of 4 KiB, three of 128 KiB.
-pub const FILL_BYTES: u64 = 512 * 1024;
+pub(crate) const FILL_BYTES: u64 = 512 * 1024;
 /// A connection that completes its commands within this time is not the bottleneck: it is given more before the next is used.
-pub const PROMPT: Duration = Duration::from_millis(1);
+pub(crate) const PROMPT: Duration = Duration::from_millis(1);
 /// Most bytes that a connection is given in addition.
-pub const EARNED_BYTES_MAX: u64 = 1536 * 1024;
+pub(crate) const EARNED_BYTES_MAX: u64 = 1536 * 1024;
 /// Each prompt command earns this fraction of its weight; a late one forfeits everything earned.
 pub(super) const EARNED_PART: u64 = 16;
 /// Bytes that a session has outstanding before it needs all of its connections for commands, if there are more than four.
-pub const FILL_ALL_BYTES: u64 = 2 * 1024 * 1024;
+pub(crate) const FILL_ALL_BYTES: u64 = 2 * 1024 * 1024;
 
 /// Weight of a command in addition to its data, bytes, so that commands without data are spread too.
 pub(super) const COMMAND_WEIGHT_BYTES: u64 = 512;
@@ -40,18 +40,18 @@ pub(super) struct Turns {
 
 impl Turns {
     /// The indices of `n` connections, beginning with the one whose turn is next.
-    pub fn order(self, n: usize) -> impl Iterator<Item = usize> {
+    pub(crate) fn order(self, n: usize) -> impl Iterator<Item = usize> {
         let first = self.next.checked_rem(n).unwrap_or(0);
         (0..n).map(move |k| (first + k) % n)
     }
 
     /// The connection used last, if there was one.
-    pub fn last(self) -> Option<usize> {
+    pub(crate) fn last(self) -> Option<usize> {
         self.next.checked_sub(1)
     }
 
     /// The connection at `at` is used.
-    pub fn take(&mut self, at: usize) {
+    pub(crate) fn take(&mut self, at: usize) {
         self.next = at + 1;
     }
 }

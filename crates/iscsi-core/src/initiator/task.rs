@@ -37,7 +37,7 @@ pub(super) struct Route {
 
 impl Route {
     /// The command is sent on `cid`, or continues there.
-    pub fn follow(&mut self, cid: Cid) {
+    pub(crate) fn follow(&mut self, cid: Cid) {
         (self.cid, self.home, self.orphan) = (cid, cid, false);
     }
 }

@@ -55,37 +55,37 @@ pub(super) struct AbortWait {
 }
 
 impl AbortWait {
-    pub fn new(then: Then) -> Self {
+    pub(crate) fn new(then: Then) -> Self {
         Self { tasks: SmallVec::new(), owed: SmallVec::new(), then }
     }
 
     /// For aborts that nothing waits for: it is never passed to [`Aborts::wait`].
-    pub fn nobody() -> Self {
+    pub(crate) fn nobody() -> Self {
         Self::new(Then::Notify(0))
     }
 
     /// It waits for these tasks and no others.
-    pub fn set_tasks(&mut self, tasks: impl Iterator<Item = TaskId>) {
+    pub(crate) fn set_tasks(&mut self, tasks: impl Iterator<Item = TaskId>) {
         self.tasks = tasks.collect();
     }
 
     /// It waits for this task too.
-    pub fn add_task(&mut self, task: TaskId) {
+    pub(crate) fn add_task(&mut self, task: TaskId) {
         self.tasks.push(task);
     }
 
     /// It waits for the data of this task too.
-    pub fn add_owed_data(&mut self, itt: Itt) {
+    pub(crate) fn add_owed_data(&mut self, itt: Itt) {
         self.owed.push(itt);
     }
 
     /// The data of this task is no longer awaited.
-    pub fn ignore_data_of(&mut self, itt: Itt) {
+    pub(crate) fn ignore_data_of(&mut self, itt: Itt) {
         self.owed.retain(|tag| *tag != itt);
     }
 
     /// It waits for no data.
-    pub fn ignore_owed_data(&mut self) {
+    pub(crate) fn ignore_owed_data(&mut self) {
         self.owed.clear();
     }
 
@@ -127,7 +127,7 @@ pub(super) struct Aborts {
 
 impl Aborts {
     /// Enters a request that the surroundings are to carry out.
-    pub fn manage(&mut self, cid: Cid, request: &TaskManagementRequest) -> ManagementId {
+    pub(crate) fn manage(&mut self, cid: Cid, request: &TaskManagementRequest) -> ManagementId {
         let id = ManagementId(self.next_id);
         self.next_id += 1;
         let TaskManagementRequest { itt, cmd_sn, immediate, function, .. } = *request;
@@ -136,45 +136,45 @@ impl Aborts {
     }
 
     /// A request that is not answered yet.
-    pub fn request(&self, id: ManagementId) -> Option<&Management> {
+    pub(crate) fn request(&self, id: ManagementId) -> Option<&Management> {
         self.management.iter().find(|request| request.id == id)
     }
 
     /// The surroundings have carried out a request.
-    pub fn managed(&mut self, id: ManagementId) -> Option<Management> {
+    pub(crate) fn managed(&mut self, id: ManagementId) -> Option<Management> {
         let position = self.management.iter().position(|request| request.id == id)?;
         Some(self.management.swap_remove(position))
     }
 
     /// Requests that the surroundings carry out.
-    pub fn managing(&self) -> usize {
+    pub(crate) fn managing(&self) -> usize {
         self.management.len()
     }
 
     /// Has an immediate request wait for earlier commands.
-    pub fn postpone(&mut self, cid: Cid, request: TaskManagementRequest) {
+    pub(crate) fn postpone(&mut self, cid: Cid, request: TaskManagementRequest) {
         self.postponed.push((cid, request));
     }
 
     /// The next postponed request for which every command before `exp_cmd_sn` was to arrive.
-    pub fn next_postponed(&mut self, exp_cmd_sn: CmdSn) -> Option<(Cid, TaskManagementRequest)> {
+    pub(crate) fn next_postponed(&mut self, exp_cmd_sn: CmdSn) -> Option<(Cid, TaskManagementRequest)> {
         let position = self.postponed.iter().position(|(_, request)| request.cmd_sn.le(exp_cmd_sn))?;
         Some(self.postponed.remove(position))
     }
 
     /// Immediate requests that are not answered yet.
-    pub fn immediate_requests(&self) -> usize {
+    pub(crate) fn immediate_requests(&self) -> usize {
         self.management.iter().filter(|request| request.immediate).count() + self.postponed.len()
     }
 
     /// Whether a request that is not answered yet has the tag `itt`.
-    pub fn has_request(&self, itt: Itt) -> bool {
+    pub(crate) fn has_request(&self, itt: Itt) -> bool {
         self.management.iter().any(|request| request.itt == itt)
             || self.postponed.iter().any(|(_, request)| request.itt == itt)
     }
 
     /// Whether a wait answers the request `itt`.
-    pub fn answers(&self, itt: Itt) -> bool {
+    pub(crate) fn answers(&self, itt: Itt) -> bool {
         self.waits.iter().any(|wait| wait.answers() == Some(itt))
     }
 
@@ -182,7 +182,7 @@ impl Aborts {
     /// and nexus resets that it started still complete, without an answer: a connection that is being logged out neither receives
     /// nor sends anything, and nothing else would ever close it.
     //= rfc7143 11.14 LGO-01 MCS-04
-    pub fn forget_requests_of(&mut self, cid: Cid, mut forgotten: impl FnMut(Itt)) {
+    pub(crate) fn forget_requests_of(&mut self, cid: Cid, mut forgotten: impl FnMut(Itt)) {
         let mut forgets = |of: Cid, itt: Itt| {
             let dies = of == cid;
             if dies {
@@ -203,31 +203,31 @@ impl Aborts {
     }
 
     /// The nexus is lost: no request is answered any more. The surroundings still learn what they wait for.
-    pub fn lose_nexus(&mut self) {
+    pub(crate) fn lose_nexus(&mut self) {
         self.management.clear();
         self.postponed.clear();
         self.waits.retain(|wait| matches!(wait.then, Then::Notify(_)));
     }
 
     /// Enters a wait. It may be ready already.
-    pub fn wait(&mut self, wait: AbortWait) {
+    pub(crate) fn wait(&mut self, wait: AbortWait) {
         self.waits.push(wait);
     }
 
     /// The device server has released an abandoned task.
-    pub fn task_gone(&mut self, id: TaskId) {
+    pub(crate) fn task_gone(&mut self, id: TaskId) {
         for wait in &mut self.waits {
             wait.tasks.retain(|task| *task != id);
         }
     }
 
     /// The data owed for a task that is gone has arrived, or is no longer awaited.
-    pub fn drained(&mut self, itt: Itt) {
+    pub(crate) fn drained(&mut self, itt: Itt) {
         self.waits.iter_mut().for_each(|wait| wait.ignore_data_of(itt));
     }
 
     /// Takes out the waits that are ready.
-    pub fn take_ready(&mut self) -> Vec<Then> {
+    pub(crate) fn take_ready(&mut self) -> Vec<Then> {
         if !self.waits.iter().any(AbortWait::is_ready) {
             return Vec::new();
         }
@@ -238,25 +238,25 @@ impl Aborts {
     }
 
     /// Tasks for which an earlier logout of the connection `cid` waits.
-    pub fn tasks_before_close(&self, cid: Cid) -> impl Iterator<Item = TaskId> {
+    pub(crate) fn tasks_before_close(&self, cid: Cid) -> impl Iterator<Item = TaskId> {
         let closes = move |wait: &&AbortWait| matches!(wait.then, Then::AnswerLogout { only: Some(only), .. } if only == cid);
         self.waits.iter().filter(closes).flat_map(|wait| wait.tasks.iter().copied())
     }
 
     /// Makes room for the data that is owed for a task with the tag `itt`. Returns the tag of the task whose data is no longer
     /// awaited for that.
-    pub fn make_room_for_drain(&mut self, itt: Itt) -> Option<Itt> {
+    pub(crate) fn make_room_for_drain(&mut self, itt: Itt) -> Option<Itt> {
         self.drains.retain(|drain| drain.itt != itt);
         (self.drains.len() >= MAX_DRAINS).then(|| self.drains.remove(0).itt)
     }
 
     /// Awaits and discards the data that is owed for a task that is gone.
-    pub fn drain(&mut self, drain: Drain) {
+    pub(crate) fn drain(&mut self, drain: Drain) {
         self.drains.push(drain);
     }
 
     /// Discards `len` bytes of data for a task that is gone.
-    pub fn discard(&mut self, data: &DataOut, len: usize) -> Discarded {
+    pub(crate) fn discard(&mut self, data: &DataOut, len: usize) -> Discarded {
         let Some(at) = self.drains.iter().position(|drain| drain.itt == data.itt) else {
             return Discarded::NotOwed;
         };
@@ -276,41 +276,41 @@ impl Aborts {
     }
 
     /// The initiator was told to stop sending data for `lun` on `cid`, in the message `stat_sn`.
-    pub fn told_to_stop(&mut self, cid: Cid, lun: Lun, stat_sn: StatSn) {
+    pub(crate) fn told_to_stop(&mut self, cid: Cid, lun: Lun, stat_sn: StatSn) {
         for drain in self.drains.iter_mut().filter(|drain| drain.cid == cid && drain.lun == lun) {
             drain.told_to_stop = Some(stat_sn);
         }
     }
 
     /// The data that `ends` selects is no longer awaited. Returns the tags of its tasks.
-    pub fn end_drains(&mut self, ends: impl Fn(&Drain) -> bool) -> SmallVec<[Itt; 4]> {
+    pub(crate) fn end_drains(&mut self, ends: impl Fn(&Drain) -> bool) -> SmallVec<[Itt; 4]> {
         let ended = self.drains.iter().filter(|drain| ends(drain)).map(|drain| drain.itt).collect();
         self.drains.retain(|drain| !ends(drain));
         ended
     }
 
     /// How many tasks that are gone are owed data.
-    pub fn drains(&self) -> usize {
+    pub(crate) fn drains(&self) -> usize {
         self.drains.len()
     }
 
     /// Requests that are not answered yet, and waits.
-    pub fn waits(&self) -> usize {
+    pub(crate) fn waits(&self) -> usize {
         self.waits.len() + self.management.len() + self.postponed.len()
     }
 
     /// Whether anything waits for tasks or data.
-    pub fn has_waits(&self) -> bool {
+    pub(crate) fn has_waits(&self) -> bool {
         !self.waits.is_empty()
     }
 
     /// When the first of the data that is owed is given up.
-    pub fn due(&self) -> Option<Time> {
+    pub(crate) fn due(&self) -> Option<Time> {
         self.drains.iter().fold(None, |due, drain| earlier(due, Some(drain.deadline)))
     }
 
     /// Checks what holds after every event, where debug assertions are on: nothing waits for what cannot come.
-    pub fn check(&self, tasks: &Tasks) {
+    pub(crate) fn check(&self, tasks: &Tasks) {
         for wait in &self.waits {
             debug_assert!(!wait.is_ready(), "a wait is over and was not taken out: {wait:?}");
             debug_assert!(wait.tasks.iter().all(|id| tasks.is_leaving(*id)), "a task is gone: {wait:?}");

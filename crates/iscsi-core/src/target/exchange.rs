@@ -50,7 +50,7 @@ pub(super) struct TextPiece {
 
 impl TextExchange {
     /// A sequence that begins with `request`.
-    pub fn new(request: &TextRequest, negotiator: Negotiator) -> Self {
+    pub(crate) fn new(request: &TextRequest, negotiator: Negotiator) -> Self {
         Self {
             itt: request.itt,
             lun: request.lun,
@@ -64,17 +64,17 @@ impl TextExchange {
     }
 
     /// Its tag.
-    pub fn itt(&self) -> Itt {
+    pub(crate) fn itt(&self) -> Itt {
         self.itt
     }
 
     /// Whether a request has the tags of its next one.
-    pub fn continues_with(&self, request: &TextRequest) -> bool {
+    pub(crate) fn continues_with(&self, request: &TextRequest) -> bool {
         self.itt == request.itt && self.ttt == Some(request.ttt)
     }
 
     /// What was negotiated.
-    pub fn params(&self) -> &Params {
+    pub(crate) fn params(&self) -> &Params {
         self.negotiator.params()
     }
 
@@ -82,7 +82,7 @@ impl TextExchange {
     ///
     /// # Errors
     /// The rule that it breaks; the sequence is over then.
-    pub fn take(
+    pub(crate) fn take(
         &mut self,
         request: &TextRequest,
         data: &[u8],
@@ -157,7 +157,7 @@ impl TextExchange {
 
     /// The targets that were asked for.
     //= rfc7143 C DSC-06
-    pub fn list(&mut self, records: &[TargetRecord]) {
+    pub(crate) fn list(&mut self, records: &[TargetRecord]) {
         let mut text = TextBuilder::new();
         for record in records {
             text.push("TargetName", &record.name);
@@ -171,7 +171,7 @@ impl TextExchange {
     /// The next piece of the answer, at most `max` bytes; `fresh` is its tag if the sequence continues. It ends when the initiator
     /// is done and no text is left.
     //= rfc7143 11.11 DSC-05 TXR-01 TXR-02
-    pub fn next_piece(&mut self, max: usize, fresh: Ttt) -> TextPiece {
+    pub(crate) fn next_piece(&mut self, max: usize, fresh: Ttt) -> TextPiece {
         let (text, more) = self.sending.next_piece(max);
         let final_bit = self.initiator_done && !more;
         self.ttt = (!final_bit).then_some(fresh);

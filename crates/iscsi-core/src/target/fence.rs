@@ -77,19 +77,25 @@ pub(super) struct Fences {
 
 impl Fences {
     /// Whether a fence is in effect.
-    pub fn is_up(&self) -> bool {
+    pub(crate) fn is_up(&self) -> bool {
         self.current.is_some()
     }
 
     /// Sets up a fence for `response`, which is sent on `cid` once the statuses in `before` are acknowledged.
-    pub fn raise(&mut self, cid: Cid, response: HeldBack, before: SmallVec<[(Cid, StatSn); 4]>, now: Time) {
+    pub(crate) fn raise(
+        &mut self,
+        cid: Cid,
+        response: HeldBack,
+        before: SmallVec<[(Cid, StatSn); 4]>,
+        now: Time,
+    ) {
         debug_assert!(!self.is_up(), "one fence at a time");
         let deadline = now + FENCE_LIMIT;
         self.current = Some(Fence { cid, response: Some(response), before, sent: None, deadline });
     }
 
     /// As [`Self::raise`], for a response that was sent already: `sent` is the StatSN after it.
-    pub fn raise_behind(&mut self, cid: Cid, sent: StatSn, now: Time) {
+    pub(crate) fn raise_behind(&mut self, cid: Cid, sent: StatSn, now: Time) {
         debug_assert!(!self.is_up(), "one fence at a time");
         let deadline = now + FENCE_LIMIT;
         self.current =
@@ -97,33 +103,33 @@ impl Fences {
     }
 
     /// Notes the last response that would have had a fence if there had been a second connection.
-    pub fn set_alone(&mut self, sent: Option<(Cid, StatSn)>) {
+    pub(crate) fn set_alone(&mut self, sent: Option<(Cid, StatSn)>) {
         self.alone = sent;
     }
 
     /// Takes that response, because a second connection joins.
-    pub fn take_alone(&mut self) -> Option<(Cid, StatSn)> {
+    pub(crate) fn take_alone(&mut self) -> Option<(Cid, StatSn)> {
         self.alone.take()
     }
 
     /// Whether a response on `cid` is to wait, where later responses wait at all.
-    pub fn holds_back(&self, cid: Cid) -> bool {
+    pub(crate) fn holds_back(&self, cid: Cid) -> bool {
         self.current.as_ref().is_some_and(|fence| fence.sent.is_none() || fence.cid != cid)
     }
 
     /// A response waits for the fence in effect.
-    pub fn hold_back(&mut self, response: HeldBack) {
+    pub(crate) fn hold_back(&mut self, response: HeldBack) {
         debug_assert!(self.is_up(), "there is nothing to wait for");
         self.held_back.push_back(response);
     }
 
     /// Whether one more answer may wait that has no fence of its own.
-    pub fn has_room_for_answer(&self) -> bool {
+    pub(crate) fn has_room_for_answer(&self) -> bool {
         self.held_back.iter().filter(|held| matches!(held, HeldBack::Answer(_))).count() < MAX_HELD_ANSWERS
     }
 
     /// What follows from acknowledgements; `reached` tells whether a connection has acknowledged up to a StatSN, or is gone.
-    pub fn advance(&mut self, reached: impl Fn(Cid, StatSn) -> bool, now: Time) -> Advance {
+    pub(crate) fn advance(&mut self, reached: impl Fn(Cid, StatSn) -> bool, now: Time) -> Advance {
         let Some(fence) = &mut self.current else { return Advance::Waits };
         if let Some(sent) = fence.sent {
             return if reached(fence.cid, sent) { Advance::Over } else { Advance::Waits };
@@ -137,22 +143,22 @@ impl Fences {
     }
 
     /// The fenced response was sent; `sent` is the StatSN after it. False if the fence is gone.
-    pub fn response_sent(&mut self, sent: StatSn) -> bool {
+    pub(crate) fn response_sent(&mut self, sent: StatSn) -> bool {
         self.current.as_mut().map(|fence| fence.sent = Some(sent)).is_some()
     }
 
     /// Removes the fence.
-    pub fn lift(&mut self) {
+    pub(crate) fn lift(&mut self) {
         self.current = None;
     }
 
     /// Takes the next of the responses that waited, unless there is a fence.
-    pub fn next_free(&mut self) -> Option<HeldBack> {
+    pub(crate) fn next_free(&mut self) -> Option<HeldBack> {
         if self.is_up() { None } else { self.held_back.pop_front() }
     }
 
     /// A connection is gone: nothing waits for it any more, and the answers that were to be sent on it are dropped.
-    pub fn forget(&mut self, cid: Cid) -> Forgotten {
+    pub(crate) fn forget(&mut self, cid: Cid) -> Forgotten {
         self.held_back.retain(|held| !matches!(held, HeldBack::Answer(answer) if answer.cid == cid));
         let Some(fence) = &mut self.current else { return Forgotten::NoFence };
         fence.before.retain(|(waits, _)| *waits != cid);
@@ -163,7 +169,7 @@ impl Fences {
     }
 
     /// The connections that have not acknowledged in time.
-    pub fn silent(&self, now: Time) -> SmallVec<[Cid; 4]> {
+    pub(crate) fn silent(&self, now: Time) -> SmallVec<[Cid; 4]> {
         let Some(fence) = self.current.as_ref().filter(|fence| fence.deadline <= now) else {
             return SmallVec::new();
         };
@@ -174,27 +180,27 @@ impl Fences {
     }
 
     /// When a connection that has not acknowledged is declared dead.
-    pub fn deadline(&self) -> Option<Time> {
+    pub(crate) fn deadline(&self) -> Option<Time> {
         self.current.as_ref().map(|fence| fence.deadline)
     }
 
     /// Responses that wait.
-    pub fn waiting(&self) -> usize {
+    pub(crate) fn waiting(&self) -> usize {
         self.held_back.len()
     }
 
     /// Answers that wait and complete a request that aborts many tasks.
-    pub fn fenced_answers(&self) -> usize {
+    pub(crate) fn fenced_answers(&self) -> usize {
         self.held_back.iter().filter(|held| matches!(held, HeldBack::Answer(answer) if answer.fenced)).count()
     }
 
     /// Removes the fence and everything that waits for it.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         (self.current, self.held_back) = (None, VecDeque::new());
     }
 
     /// The response of the command `itt`, if it waits.
-    pub fn command(&self, itt: Itt) -> Option<&Outcome> {
+    pub(crate) fn command(&self, itt: Itt) -> Option<&Outcome> {
         self.held_back.iter().find_map(|held| match held {
             HeldBack::Command(outcome) if outcome.itt == itt => Some(&**outcome),
             _ => None,
@@ -202,7 +208,7 @@ impl Fences {
     }
 
     /// As [`Self::command`], to change it.
-    pub fn command_mut(&mut self, itt: Itt) -> Option<&mut Outcome> {
+    pub(crate) fn command_mut(&mut self, itt: Itt) -> Option<&mut Outcome> {
         self.held_back.iter_mut().find_map(|held| match held {
             HeldBack::Command(outcome) if outcome.itt == itt => Some(&mut **outcome),
             _ => None,
@@ -210,7 +216,7 @@ impl Fences {
     }
 
     /// Keeps the waiting responses of commands that `keeps` selects, and all answers.
-    pub fn retain_commands(&mut self, mut keeps: impl FnMut(&mut Outcome) -> bool) {
+    pub(crate) fn retain_commands(&mut self, mut keeps: impl FnMut(&mut Outcome) -> bool) {
         self.held_back.retain_mut(|held| match held {
             HeldBack::Command(outcome) => keeps(outcome),
             HeldBack::Answer(_) => true,
@@ -218,7 +224,7 @@ impl Fences {
     }
 
     /// Checks what holds after every event, where debug assertions are on.
-    pub fn check(&self) {
+    pub(crate) fn check(&self) {
         debug_assert!(self.is_up() || self.held_back.is_empty(), "a response waits for no fence");
         let Some(fence) = &self.current else { return };
         debug_assert!(fence.response.is_none() || fence.sent.is_none(), "a response waits and was sent");
@@ -255,7 +261,7 @@ pub(super) enum HeldBack {
 
 impl HeldBack {
     /// The connection of the response; `None` while it has none.
-    pub fn cid(&self) -> Option<Cid> {
+    pub(crate) fn cid(&self) -> Option<Cid> {
         match self {
             Self::Command(outcome) => outcome.home(),
             Self::Answer(answer) => Some(answer.cid),

@@ -13,7 +13,7 @@ pub(super) struct Residual {
 impl Residual {
     /// Difference between the expected length and the SCSI transfer length.
     //= rfc7143 11.4.5 RES-01 RES-02
-    pub fn of(expected: u32, transferred: u64) -> Self {
+    pub(crate) fn of(expected: u32, transferred: u64) -> Self {
         let expected = u64::from(expected);
         let count = u32::try_from(expected.abs_diff(transferred)).unwrap_or(u32::MAX);
         Self { overflow: transferred > expected, underflow: transferred < expected, count }
@@ -44,7 +44,7 @@ pub(super) struct ReadPlan {
 }
 
 impl ReadPlan {
-    pub fn new(first_sn: u32, max_pdu: u32, max_burst: u32, total: usize) -> Self {
+    pub(crate) fn new(first_sn: u32, max_pdu: u32, max_burst: u32, total: usize) -> Self {
         Self {
             base_sn: first_sn,
             base_offset: 0,
@@ -59,12 +59,12 @@ impl ReadPlan {
     }
 
     /// Nothing is sent yet: cuts the data into PDUs of at most `max_pdu` bytes.
-    pub fn cut(&mut self, max_pdu: u32) {
+    pub(crate) fn cut(&mut self, max_pdu: u32) {
         self.max_pdu = max_pdu.max(1);
     }
 
     /// Whether the data that is not acknowledged is more than one sequence.
-    pub fn takes_several_sequences(&self) -> bool {
+    pub(crate) fn takes_several_sequences(&self) -> bool {
         self.total - self.acked_offset > self.max_burst
     }
 
@@ -75,14 +75,14 @@ impl ReadPlan {
     }
 
     /// End of the PDU that begins at `offset`, and whether its sequence ends there.
-    pub fn pdu_end(&self, offset: u32) -> (u32, bool) {
+    pub(crate) fn pdu_end(&self, offset: u32) -> (u32, bool) {
         let burst_end = self.burst_end(offset);
         let end = offset.saturating_add(self.max_pdu).min(burst_end);
         (end, end == burst_end)
     }
 
     /// Offset of the data of the PDU `data_sn`, for numbers of this cut.
-    pub fn offset_of(&self, data_sn: u32) -> u32 {
+    pub(crate) fn offset_of(&self, data_sn: u32) -> u32 {
         let index = u64::from(data_sn.saturating_sub(self.base_sn));
         let per_burst = u64::from(self.max_burst.div_ceil(self.max_pdu));
         let offset = u64::from(self.base_offset)
@@ -92,7 +92,7 @@ impl ReadPlan {
     }
 
     /// How many PDUs remain to be sent after a [`Self::restart`] with `max_pdu`.
-    pub fn pdus_to_resend(&self, max_pdu: u32) -> u32 {
+    pub(crate) fn pdus_to_resend(&self, max_pdu: u32) -> u32 {
         let left = self.total - self.acked_offset;
         let per_burst = self.max_burst.div_ceil(max_pdu.max(1));
         (left / self.max_burst) * per_burst + (left % self.max_burst).div_ceil(max_pdu.max(1))
@@ -100,7 +100,7 @@ impl ReadPlan {
 
     /// Cuts the data that is not acknowledged again, into PDUs of at most `max_pdu` bytes.
     //= rfc7143 11.16.3 SNK-04
-    pub fn restart(&mut self, max_pdu: u32) {
+    pub(crate) fn restart(&mut self, max_pdu: u32) {
         (self.base_sn, self.base_offset) = (self.acked_sn, self.acked_offset);
         self.max_pdu = max_pdu.max(1);
         self.next_sn = self.base_sn;

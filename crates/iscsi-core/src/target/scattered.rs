@@ -22,7 +22,7 @@ pub(super) struct Scattered {
 
 impl Scattered {
     /// Nothing waits yet, and the first `received` bytes have arrived.
-    pub fn behind(received: u32) -> Self {
+    pub(crate) fn behind(received: u32) -> Self {
         Self { extents: Extents::up_to(received), pieces: BTreeMap::new() }
     }
 
@@ -30,27 +30,27 @@ impl Scattered {
     ///
     /// # Errors
     /// Why they are refused.
-    pub fn enter(&mut self, offset: u32, length: usize) -> Result<(), Refused> {
+    pub(crate) fn enter(&mut self, offset: u32, length: usize) -> Result<(), Refused> {
         self.extents.add(offset, length)
     }
 
     /// Takes the piece that begins at `offset`, if it has arrived.
-    pub fn take(&mut self, offset: u32) -> Option<Bytes> {
+    pub(crate) fn take(&mut self, offset: u32) -> Option<Bytes> {
         self.pieces.remove(&offset)
     }
 
     /// Whether no piece waits.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.pieces.is_empty()
     }
 
     /// Bytes that wait here.
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.pieces.values().map(|piece| piece.len() as u64).sum()
     }
 
     /// Keeps a piece that overlaps no other.
-    pub fn insert(&mut self, offset: u32, data: &Bytes) {
+    pub(crate) fn insert(&mut self, offset: u32, data: &Bytes) {
         if data.len() >= COPIED_BELOW_BYTES {
             self.pieces.insert(offset, data.clone());
             return;

@@ -80,7 +80,7 @@ pub(super) enum Queued {
 
 impl Queued {
     /// Bytes of data that the request carries; the write data of a command does not count.
-    pub fn data_bytes(&self) -> usize {
+    pub(crate) fn data_bytes(&self) -> usize {
         match self {
             Self::NopOut(_, _, data) => data.len(),
             Self::Text(_, _, rx) => rx.data.len(),

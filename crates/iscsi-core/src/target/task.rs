@@ -59,7 +59,7 @@ pub(super) struct Sequence {
 
 impl Sequence {
     /// Whether its next PDU may begin at `offset`.
-    pub fn awaits(&self, offset: u32, order: DataOrder) -> bool {
+    pub(crate) fn awaits(&self, offset: u32, order: DataOrder) -> bool {
         match order.pdus {
             true => offset == self.next_offset,
             false => offset >= self.start,
@@ -149,7 +149,7 @@ pub(super) struct Task {
 impl Task {
     /// The task of a command that arrived on the connection `came_on` and is allegiant to `cid`.
     #[inline]
-    pub fn new(
+    pub(crate) fn new(
         command: &ScsiCommand,
         bidi_read_length: Option<u32>,
         cid: Cid,
@@ -178,42 +178,42 @@ impl Task {
         }
     }
 
-    pub fn itt(&self) -> Itt {
+    pub(crate) fn itt(&self) -> Itt {
         self.request.itt
     }
 
-    pub fn lun(&self) -> Lun {
+    pub(crate) fn lun(&self) -> Lun {
         self.request.lun
     }
 
-    pub fn cmd_sn(&self) -> CmdSn {
+    pub(crate) fn cmd_sn(&self) -> CmdSn {
         self.request.cmd_sn
     }
 
-    pub fn immediate(&self) -> bool {
+    pub(crate) fn immediate(&self) -> bool {
         self.request.immediate
     }
 
-    pub fn read(&self) -> bool {
+    pub(crate) fn read(&self) -> bool {
         self.request.read
     }
 
-    pub fn write(&self) -> bool {
+    pub(crate) fn write(&self) -> bool {
         self.request.write
     }
 
     /// Expected Data Transfer Length of the write, or of the read where there is no write, bytes.
-    pub fn edtl(&self) -> u32 {
+    pub(crate) fn edtl(&self) -> u32 {
         self.request.edtl
     }
 
     /// Expected read length of a bidirectional command, bytes.
-    pub fn bidi_read_length(&self) -> Option<u32> {
+    pub(crate) fn bidi_read_length(&self) -> Option<u32> {
         self.request.bidi_read_length
     }
 
     /// Most bytes of data that the initiator takes.
-    pub fn read_length(&self) -> u32 {
+    pub(crate) fn read_length(&self) -> u32 {
         match (self.request.read, self.request.bidi_read_length) {
             (true, Some(length)) => length,
             (true, None) => self.request.edtl,
@@ -222,31 +222,31 @@ impl Task {
     }
 
     /// Bytes of data that the initiator has.
-    pub fn write_length(&self) -> u32 {
+    pub(crate) fn write_length(&self) -> u32 {
         if self.request.write { self.request.edtl } else { 0 }
     }
 
     /// Bytes of write data without gaps that have arrived.
-    pub fn received(&self) -> u32 {
+    pub(crate) fn received(&self) -> u32 {
         self.received
     }
 
     /// Takes the data that came in the PDU of the command.
-    pub fn take_immediate(&mut self, data: &Bytes) {
+    pub(crate) fn take_immediate(&mut self, data: &Bytes) {
         debug_assert!(self.received == 0 && self.data.is_empty(), "immediate data comes first");
         self.received = data.len() as u32;
         self.data.push(data.clone());
     }
 
     /// Takes the write data out, to hand it over: at most `bytes`.
-    pub fn take_data(&mut self, bytes: u32) -> DataOutPieces {
+    pub(crate) fn take_data(&mut self, bytes: u32) -> DataOutPieces {
         let mut data = std::mem::take(&mut self.data);
         trim(&mut data, bytes as usize);
         data
     }
 
     /// Puts data in its place that may lie behind a hole: behind the data without gaps, or aside until the hole is filled.
-    pub fn place_behind_hole(&mut self, offset: u32, data: &Bytes) {
+    pub(crate) fn place_behind_hole(&mut self, offset: u32, data: &Bytes) {
         let end_of = |run: &(u32, DataOutPieces)| run.0 + run.1.iter().map(Bytes::len).sum::<usize>() as u32;
         if offset != self.received {
             let early = &mut self.repair().early;
@@ -269,34 +269,34 @@ impl Task {
     }
 
     /// The connection on which PDUs may be sent for it.
-    pub fn home(&self) -> Option<Cid> {
+    pub(crate) fn home(&self) -> Option<Cid> {
         (!self.orphan).then_some(self.cid)
     }
 
     /// Its repair state, created on first use.
-    pub fn repair(&mut self) -> &mut Repair {
+    pub(crate) fn repair(&mut self) -> &mut Repair {
         self.repair.get_or_insert_default()
     }
 
     /// Whether data was lost that has not been requested again.
-    pub fn has_holes(&self) -> bool {
+    pub(crate) fn has_holes(&self) -> bool {
         self.repair.as_ref().is_some_and(|repair| !repair.holes.is_empty())
     }
 
     /// Whether bursts are still to be requested in a drawn order.
-    pub fn has_drawn_bursts(&self) -> bool {
+    pub(crate) fn has_drawn_bursts(&self) -> bool {
         self.repair.as_ref().is_some_and(|repair| !repair.drawn_bursts.is_empty())
     }
 
     /// How many bytes of `wanted` are still to be requested.
-    pub fn unsolicited_rest(&self, wanted: u32) -> u32 {
+    pub(crate) fn unsolicited_rest(&self, wanted: u32) -> u32 {
         let holes = self.repair.iter().flat_map(|repair| &repair.holes);
         let lost: u32 = holes.map(|hole| hole.1.min(wanted).saturating_sub(hole.0)).sum();
         wanted.saturating_sub(self.next_r2t_offset).saturating_add(lost)
     }
 
     /// Fixes the outcome of a task whose data is wrong; an outcome that is already fixed stays.
-    pub fn condemn(&mut self, condition: Condition) {
+    pub(crate) fn condemn(&mut self, condition: Condition) {
         self.drop_data();
         self.ending.get_or_insert_with(|| Ending {
             status: CHECK_CONDITION,
@@ -306,7 +306,7 @@ impl Task {
     }
 
     /// True while Data-Out of this task may arrive.
-    pub fn expects_data(&self) -> bool {
+    pub(crate) fn expects_data(&self) -> bool {
         !self.sequences.is_empty()
     }
 
@@ -316,7 +316,7 @@ impl Task {
     /// Why the data is refused. Then it was not kept.
     //= rfc7143 13.18 KEY-17
     //= rfc7143 13.19 DAT-05
-    pub fn place(&mut self, offset: u32, data: &Bytes) -> Result<(), Refused> {
+    pub(crate) fn place(&mut self, offset: u32, data: &Bytes) -> Result<(), Refused> {
         if data.is_empty() {
             return Ok(());
         }
@@ -355,7 +355,7 @@ impl Task {
     }
 
     /// Forgets the data that has arrived.
-    pub fn drop_data(&mut self) {
+    pub(crate) fn drop_data(&mut self) {
         self.data.clear();
         if let Some(repair) = &mut self.repair {
             repair.scattered = None;
@@ -363,7 +363,7 @@ impl Task {
     }
 
     /// Data that has arrived and is kept, bytes.
-    pub fn kept_bytes(&self) -> u64 {
+    pub(crate) fn kept_bytes(&self) -> u64 {
         let waiting = self.scattered().map_or(0, Scattered::bytes);
         self.data.iter().map(|piece| piece.len() as u64).sum::<u64>() + waiting
     }
@@ -412,7 +412,7 @@ pub(super) struct TaskTable {
 }
 
 impl TaskTable {
-    pub fn insert(&mut self, task: Task) -> TaskId {
+    pub(crate) fn insert(&mut self, task: Task) -> TaskId {
         match self.free.pop() {
             Some(index) => {
                 let (generation, slot) = &mut self.slots[index as usize];
@@ -426,14 +426,14 @@ impl TaskTable {
         }
     }
 
-    pub fn get_mut(&mut self, id: TaskId) -> Option<&mut Task> {
+    pub(crate) fn get_mut(&mut self, id: TaskId) -> Option<&mut Task> {
         match self.slots.get_mut(id.index as usize) {
             Some((generation, slot)) if *generation == id.generation => slot.as_mut(),
             _ => None,
         }
     }
 
-    pub fn get(&self, id: TaskId) -> Option<&Task> {
+    pub(crate) fn get(&self, id: TaskId) -> Option<&Task> {
         match self.slots.get(id.index as usize) {
             Some((generation, slot)) if *generation == id.generation => slot.as_ref(),
             _ => None,
@@ -441,7 +441,7 @@ impl TaskTable {
     }
 
     /// Drops a task where it is: it is never moved once it is in the table.
-    pub fn remove(&mut self, id: TaskId) {
+    pub(crate) fn remove(&mut self, id: TaskId) {
         match self.slots.get_mut(id.index as usize) {
             Some((generation, slot)) if *generation == id.generation && slot.is_some() => {
                 *slot = None;
@@ -452,7 +452,7 @@ impl TaskTable {
         }
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (TaskId, &Task)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (TaskId, &Task)> {
         self.slots.iter().enumerate().filter_map(|(index, (generation, slot))| {
             slot.as_ref().map(|task| (TaskId { index: index as u32, generation: *generation }, task))
         })

@@ -27,7 +27,7 @@ pub(super) struct Tasks {
 
 impl Tasks {
     /// Enters a task, whose tag no other task has.
-    pub fn insert(&mut self, task: Task) -> TaskId {
+    pub(crate) fn insert(&mut self, task: Task) -> TaskId {
         let (itt, immediate) = (task.itt(), task.immediate());
         let id = self.table.insert(task);
         let other = self.by_itt.insert(itt, id);
@@ -37,76 +37,76 @@ impl Tasks {
     }
 
     /// Drops a task from the table. Whether it is leaving does not change.
-    pub fn remove(&mut self, id: TaskId) {
+    pub(crate) fn remove(&mut self, id: TaskId) {
         let Some(task) = self.table.get(id) else { return };
         self.by_itt.remove(&task.itt());
         *if task.immediate() { &mut self.immediate } else { &mut self.live } -= 1;
         self.table.remove(id);
     }
 
-    pub fn get(&self, id: TaskId) -> Option<&Task> {
+    pub(crate) fn get(&self, id: TaskId) -> Option<&Task> {
         self.table.get(id)
     }
 
-    pub fn get_mut(&mut self, id: TaskId) -> Option<&mut Task> {
+    pub(crate) fn get_mut(&mut self, id: TaskId) -> Option<&mut Task> {
         self.table.get_mut(id)
     }
 
     /// The task with the tag `itt`.
-    pub fn find(&self, itt: Itt) -> Option<TaskId> {
+    pub(crate) fn find(&self, itt: Itt) -> Option<TaskId> {
         self.by_itt.get(&itt).copied()
     }
 
     /// As [`Self::find`]: the task itself.
-    pub fn tagged(&self, itt: Itt) -> Option<&Task> {
+    pub(crate) fn tagged(&self, itt: Itt) -> Option<&Task> {
         self.find(itt).and_then(|id| self.table.get(id))
     }
 
     /// Tasks in the table.
-    pub fn iter(&self) -> impl Iterator<Item = (TaskId, &Task)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (TaskId, &Task)> {
         self.table.iter()
     }
 
     /// How many tasks are in the table.
-    pub fn outstanding(&self) -> usize {
+    pub(crate) fn outstanding(&self) -> usize {
         self.live + self.immediate
     }
 
     /// Places of the command window that tasks take up: running ones, and abandoned ones that are not gone yet.
-    pub fn occupied(&self) -> usize {
+    pub(crate) fn occupied(&self) -> usize {
         self.live + self.leaving.len()
     }
 
     /// Whether one more immediate task is too many. Abandoned tasks count too; otherwise aborting immediate commands would get
     /// round the limit. The window accounts for `queue_depth` of the abandoned ones.
     //= rfc7143 4.2.2.1 NUM-08
-    pub fn has_too_many_immediate(&self, queue_depth: u32) -> bool {
+    pub(crate) fn has_too_many_immediate(&self, queue_depth: u32) -> bool {
         let leaving = self.leaving.len();
         self.immediate + leaving >= MAX_IMMEDIATE_TASKS + leaving.min(queue_depth as usize)
     }
 
     /// The device server is told to abandon the task.
-    pub fn abandon(&mut self, id: TaskId, lun: Lun) {
+    pub(crate) fn abandon(&mut self, id: TaskId, lun: Lun) {
         self.leaving.insert(id, lun);
     }
 
     /// The device server has released the task; false when it was not leaving.
-    pub fn release(&mut self, id: TaskId) -> bool {
+    pub(crate) fn release(&mut self, id: TaskId) -> bool {
         self.leaving.remove(&id).is_some()
     }
 
     /// Whether the device server has been told to abandon the task and has not released it.
-    pub fn is_leaving(&self, id: TaskId) -> bool {
+    pub(crate) fn is_leaving(&self, id: TaskId) -> bool {
         self.leaving.contains_key(&id)
     }
 
     /// How many tasks are leaving.
-    pub fn leaving(&self) -> usize {
+    pub(crate) fn leaving(&self) -> usize {
         self.leaving.len()
     }
 
     /// Abandoned tasks of one logical unit, or of all.
-    pub fn leaving_of(&self, lun: Option<Lun>) -> impl Iterator<Item = TaskId> {
+    pub(crate) fn leaving_of(&self, lun: Option<Lun>) -> impl Iterator<Item = TaskId> {
         self.leaving
             .iter()
             .filter(move |(_, of)| lun.is_none_or(|lun| lun.to_index() == of.to_index()))
@@ -114,7 +114,7 @@ impl Tasks {
     }
 
     /// Checks what holds after every event, where debug assertions are on.
-    pub fn check(&self, queue_depth: u32) {
+    pub(crate) fn check(&self, queue_depth: u32) {
         let (mut immediate, mut live) = (0, 0);
         for (id, task) in self.iter() {
             *if task.immediate() { &mut immediate } else { &mut live } += 1;

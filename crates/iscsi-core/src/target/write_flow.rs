@@ -38,7 +38,7 @@ impl Default for WriteFlow {
 impl WriteFlow {
     /// Takes `bytes` of a budget of `max` for a task. The first share is granted whatever its size. If there is no room, the task
     /// waits in the queue.
-    pub fn solicit(&mut self, id: TaskId, bytes: u32, max: u64) -> bool {
+    pub(crate) fn solicit(&mut self, id: TaskId, bytes: u32, max: u64) -> bool {
         let bytes = u64::from(bytes);
         if self.solicited_bytes > 0 && self.solicited_bytes + bytes > max {
             if !self.queue.contains(&id) {
@@ -51,17 +51,17 @@ impl WriteFlow {
     }
 
     /// Returns a share that a task held.
-    pub fn give_back(&mut self, bytes: u32) {
+    pub(crate) fn give_back(&mut self, bytes: u32) {
         self.solicited_bytes -= u64::from(bytes);
     }
 
     /// Takes the first task out of the queue, to try again.
-    pub fn next_waiting(&mut self) -> Option<TaskId> {
+    pub(crate) fn next_waiting(&mut self) -> Option<TaskId> {
         self.queue.pop_front()
     }
 
     /// Whether the task that [`Self::next_waiting`] returned last still has no room. It keeps its place at the head then.
-    pub fn waits_again(&mut self, id: TaskId) -> bool {
+    pub(crate) fn waits_again(&mut self, id: TaskId) -> bool {
         let waits = self.queue.back() == Some(&id);
         if waits {
             self.queue.rotate_right(1);
@@ -70,14 +70,14 @@ impl WriteFlow {
     }
 
     /// Takes tasks out of the queue.
-    pub fn withdraw(&mut self, ids: &[TaskId]) {
+    pub(crate) fn withdraw(&mut self, ids: &[TaskId]) {
         if !self.queue.is_empty() {
             self.queue.retain(|waiting| !ids.contains(waiting));
         }
     }
 
     /// Takes memory for unsolicited data; false when there is none.
-    pub fn take_early(&mut self, bytes: u32) -> bool {
+    pub(crate) fn take_early(&mut self, bytes: u32) -> bool {
         let fits = self.has_room_for_early(bytes);
         if fits {
             self.early_bytes += u64::from(bytes);
@@ -86,52 +86,52 @@ impl WriteFlow {
     }
 
     /// Returns memory for unsolicited data.
-    pub fn return_early(&mut self, bytes: u32) {
+    pub(crate) fn return_early(&mut self, bytes: u32) {
         self.early_bytes -= u64::from(bytes);
     }
 
     /// Whether there is memory for `bytes` of unsolicited data.
-    pub fn has_room_for_early(&self, bytes: u32) -> bool {
+    pub(crate) fn has_room_for_early(&self, bytes: u32) -> bool {
         self.early_bytes + u64::from(bytes) <= self.early_bytes_max
     }
 
     /// Limits the unsolicited data.
-    pub fn set_early_bytes_max(&mut self, bytes: u64) {
+    pub(crate) fn set_early_bytes_max(&mut self, bytes: u64) {
         self.early_bytes_max = bytes;
     }
 
     /// Unsolicited data received or still allowed, bytes.
-    pub fn early_bytes(&self) -> u64 {
+    pub(crate) fn early_bytes(&self) -> u64 {
         self.early_bytes
     }
 
     /// Solicitation budget in use, bytes.
-    pub fn solicited_bytes(&self) -> u64 {
+    pub(crate) fn solicited_bytes(&self) -> u64 {
         self.solicited_bytes
     }
 
     /// How many tasks wait for budget.
-    pub fn waiting(&self) -> usize {
+    pub(crate) fn waiting(&self) -> usize {
         self.queue.len()
     }
 
     /// No data can be overdue before this time.
-    pub fn due(&self) -> Option<Time> {
+    pub(crate) fn due(&self) -> Option<Time> {
         self.due
     }
 
     /// Data becomes overdue at `at`, if no other does before.
-    pub fn expect(&mut self, at: Time) {
+    pub(crate) fn expect(&mut self, at: Time) {
         self.due.get_or_insert(at);
     }
 
     /// Data first becomes overdue at `at`.
-    pub fn set_due(&mut self, at: Option<Time>) {
+    pub(crate) fn set_due(&mut self, at: Option<Time>) {
         self.due = at;
     }
 
     /// Checks what holds after every event, where debug assertions are on: the counters are the sums they stand for.
-    pub fn check(&self, tasks: &Tasks) {
+    pub(crate) fn check(&self, tasks: &Tasks) {
         let (mut solicited, mut early) = (0, 0);
         for (_, task) in tasks.iter() {
             solicited += u64::from(task.share.budget);

@@ -15,7 +15,7 @@ use super::problem::Source;
 use super::reader::{At, Section};
 
 /// Longest secret, bytes.
-pub const MAX_SECRET_BYTES: usize = 1024;
+pub(crate) const MAX_SECRET_BYTES: usize = 1024;
 /// Longest CHAP name, bytes (text values, RFC 7143 6.1).
 const MAX_CHAP_NAME_BYTES: usize = 255;
 

@@ -17,9 +17,9 @@ use super::reader::{At, Section};
 use super::settings;
 
 /// Maximum number of commands that a session may have outstanding.
-pub const MAX_QUEUE_DEPTH: u32 = 4096;
+pub(crate) const MAX_QUEUE_DEPTH: u32 = 4096;
 /// Highest LUN: flat space addressing has 14 bits (SAM-5 4.7.7.4).
-pub const MAX_LUN: u16 = 16_383;
+pub(crate) const MAX_LUN: u16 = 16_383;
 /// Longest TargetAlias, bytes (RFC 7143 13.7).
 const MAX_ALIAS_BYTES: usize = 255;
 /// Longest PRODUCT IDENTIFICATION (SPC-4 6.6.2).

@@ -22,7 +22,7 @@ use crate::agreed::Agreed;
 use crate::verdict::Verdict;
 
 /// Identifies a session that was seen.
-pub type SessionId = usize;
+pub(crate) type SessionId = usize;
 
 #[derive(Default)]
 struct Connection {
@@ -151,11 +151,11 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
-    pub fn new(verdict: Verdict) -> Self {
+    pub(crate) fn new(verdict: Verdict) -> Self {
         Self { connections: FxHashMap::default(), sessions: Vec::new(), verdict }
     }
 
-    pub fn cid_of(&self, conn: usize) -> Option<u16> {
+    pub(crate) fn cid_of(&self, conn: usize) -> Option<u16> {
         self.connections.get(&conn).map(|c| c.cid)
     }
 
@@ -163,7 +163,7 @@ impl Rules {
         self.verdict.broken(format!("{rule}: {what} (connection {conn})"));
     }
 
-    pub fn login_request(&mut self, conn: usize, request: &LoginRequest) {
+    pub(crate) fn login_request(&mut self, conn: usize, request: &LoginRequest) {
         let connection = self.connections.entry(conn).or_default();
         connection.cid = request.cid.0;
         connection.tsih = request.tsih.0;
@@ -172,7 +172,7 @@ impl Rules {
     }
 
     /// One end closes `conn`.
-    pub fn closed(&mut self, conn: usize, by_initiator: bool) {
+    pub(crate) fn closed(&mut self, conn: usize, by_initiator: bool) {
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         connection.open = false;
         if let Some(id) = connection.session.filter(|_| by_initiator) {
@@ -181,18 +181,18 @@ impl Rules {
     }
 
     /// `conn` is disturbed from outside.
-    pub fn harmed(&mut self, conn: usize) {
+    pub(crate) fn harmed(&mut self, conn: usize) {
         self.connections.entry(conn).or_default().harmed = true;
     }
 
-    pub fn login_response(&mut self, conn: usize, response: &LoginResponse) {
+    pub(crate) fn login_response(&mut self, conn: usize, response: &LoginResponse) {
         if response.status.class() == 0 {
             self.status(conn, response.stat_sn, 0, true);
         }
     }
 
     /// The login succeeded: records the session that `conn` now belongs to.
-    pub fn established(
+    pub(crate) fn established(
         &mut self,
         conn: usize,
         host: u8,
@@ -355,7 +355,7 @@ impl Rules {
         true
     }
 
-    pub fn sent_by_initiator(&mut self, id: SessionId, conn: usize, pdu: &Pdu, data: u32) {
+    pub(crate) fn sent_by_initiator(&mut self, id: SessionId, conn: usize, pdu: &Pdu, data: u32) {
         if let (Some(told), Some(connection)) = (exp_stat_sn(pdu), self.connections.get_mut(&conn))
             && connection.told.is_none_or(|before| told.gt(before))
         {
@@ -393,7 +393,7 @@ impl Rules {
         }
     }
 
-    pub fn sent_by_target(&mut self, id: SessionId, conn: usize, pdu: &Pdu, data: u32) {
+    pub(crate) fn sent_by_target(&mut self, id: SessionId, conn: usize, pdu: &Pdu, data: u32) {
         let level = self.sessions[id].agreed.error_recovery_level;
         let (exp, max) = match pdu {
             Pdu::NopIn(p) => {

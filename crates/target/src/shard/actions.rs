@@ -211,12 +211,12 @@ impl<P: Platform> Shard<P> {
     }
 
     /// How many sessions and connections were examined in scans: the cost to commands and logins that is caused by other sessions.
-    pub fn looked_at(&self) -> u64 {
+    pub(crate) fn looked_at(&self) -> u64 {
         self.sessions.looked_at() + self.connections.looked_at()
     }
 
     /// The resources held by the sessions of this shard.
-    pub fn holdings(&self) -> impl Iterator<Item = SessionHoldings> {
+    pub(crate) fn holdings(&self) -> impl Iterator<Item = SessionHoldings> {
         self.sessions.iter().map(|entry| {
             let backlogs = entry.connections.iter().map(|(_, token)| self.connections.backlog_bytes(*token));
             let backlog: u64 = backlogs.sum();

@@ -69,7 +69,7 @@ impl Seen {
 
 impl Connection {
     /// A connection that is about to log in.
-    pub fn new(link: Link, peer: SocketAddr, portal: Arc<PortalConfig>, home: Option<Home>) -> Self {
+    pub(crate) fn new(link: Link, peer: SocketAddr, portal: Arc<PortalConfig>, home: Option<Home>) -> Self {
         Self {
             link,
             peer,
@@ -88,12 +88,12 @@ impl Connection {
     }
 
     /// When the peer was last observed to take data: `taken` bytes so far.
-    pub fn look_at_taken(&mut self, taken: u64, now: Time) -> Time {
+    pub(crate) fn look_at_taken(&mut self, taken: u64, now: Time) -> Time {
         self.taken.look(taken, now)
     }
 
     /// When the connection was last observed to receive bytes.
-    pub fn look_at_received(&mut self, now: Time) -> Time {
+    pub(crate) fn look_at_received(&mut self, now: Time) -> Time {
         self.received.look(self.link.stats().rx_bytes, now)
     }
 
@@ -117,7 +117,7 @@ pub(super) struct Connections {
 }
 
 impl Connections {
-    pub fn get_mut(&mut self, token: Token) -> Option<&mut Connection> {
+    pub(crate) fn get_mut(&mut self, token: Token) -> Option<&mut Connection> {
         self.slots
             .get_mut(token.index())?
             .as_deref_mut()
@@ -125,14 +125,14 @@ impl Connections {
     }
 
     /// Bytes queued to be sent on a connection.
-    pub fn backlog_bytes(&self, token: Token) -> u64 {
+    pub(crate) fn backlog_bytes(&self, token: Token) -> u64 {
         let slot = self.slots.get(token.index()).and_then(Option::as_deref);
         let link = slot.map(|connection| &connection.link).filter(|link| link.token() == token);
         link.map_or(0, |link| link.tx_backlog_bytes() as u64)
     }
 
     /// Enters a connection that logs in, until `deadline`.
-    pub fn insert(&mut self, connection: Connection, deadline: Time) {
+    pub(crate) fn insert(&mut self, connection: Connection, deadline: Time) {
         let token = connection.link.token();
         if self.slots.len() <= token.index() {
             self.slots.resize_with(token.index() + 1, || None);
@@ -145,7 +145,7 @@ impl Connections {
 
     /// Takes the oldest connection without a normal session off the list of these, if there are at least `limit`, whether it is
     /// logging in, a discovery session, or being closed.
-    pub fn surplus_login(&mut self, limit: usize) -> Option<Token> {
+    pub(crate) fn surplus_login(&mut self, limit: usize) -> Option<Token> {
         if self.logins.len() < limit {
             return None;
         }
@@ -156,7 +156,7 @@ impl Connections {
     }
 
     /// Sets the time by which a connection must have completed its current step.
-    pub fn set_deadline(&mut self, token: Token, at: Option<Time>) {
+    pub(crate) fn set_deadline(&mut self, token: Token, at: Option<Time>) {
         let slot = self.slots.get_mut(token.index()).and_then(Option::as_deref_mut);
         if let Some(connection) = slot.filter(|connection| connection.link.token() == token) {
             self.due.change(token, &mut connection.deadline, at);
@@ -172,28 +172,28 @@ impl Connections {
     }
 
     /// When a connection that holds something back is flushed again.
-    pub fn next_flush(&self) -> Option<Time> {
+    pub(crate) fn next_flush(&self) -> Option<Time> {
         self.holding.next()
     }
 
     /// Marks the connections whose time for that has come for the next flush.
-    pub fn touch_holding(&mut self, now: Time) {
+    pub(crate) fn touch_holding(&mut self, now: Time) {
         for token in self.holding.until(now) {
             self.touch(token);
         }
     }
 
     /// The remote address of a connection.
-    pub fn peer(&self, token: Token) -> Option<SocketAddr> {
+    pub(crate) fn peer(&self, token: Token) -> Option<SocketAddr> {
         let slot = self.slots.get(token.index()).and_then(Option::as_deref);
         slot.filter(|connection| connection.link.token() == token).map(|connection| connection.peer)
     }
 
-    pub fn deadline(&mut self, token: Token) -> Option<Time> {
+    pub(crate) fn deadline(&mut self, token: Token) -> Option<Time> {
         self.get_mut(token)?.deadline
     }
 
-    pub fn remove(&mut self, token: Token) -> Option<Box<Connection>> {
+    pub(crate) fn remove(&mut self, token: Token) -> Option<Box<Connection>> {
         self.set_deadline(token, None);
         self.hold(token, None);
         self.get_mut(token)?;
@@ -201,13 +201,13 @@ impl Connections {
     }
 
     /// The link of a connection in full feature phase.
-    pub fn of_session(&mut self, token: Token) -> Option<&mut Link> {
+    pub(crate) fn of_session(&mut self, token: Token) -> Option<&mut Link> {
         let connection = self.get_mut(token)?;
         matches!(connection.state, State::FullFeature(..)).then_some(&mut connection.link)
     }
 
     /// Marks a connection for the next flush.
-    pub fn touch(&mut self, token: Token) {
+    pub(crate) fn touch(&mut self, token: Token) {
         if let Some(connection) = self.get_mut(token)
             && !connection.touched
         {
@@ -218,7 +218,7 @@ impl Connections {
 
     /// Flushes a connection that was marked for it; false when there is none. `flush` returns when it must be flushed again because it
     /// holds something back.
-    pub fn flush_next(&mut self, flush: impl FnOnce(&mut Link) -> Option<Time>) -> bool {
+    pub(crate) fn flush_next(&mut self, flush: impl FnOnce(&mut Link) -> Option<Time>) -> bool {
         let Some(token) = self.touched.pop() else { return false };
         let slot = self.slots.get_mut(token.index()).and_then(Option::as_deref_mut);
         if let Some(connection) = slot.filter(|connection| connection.link.token() == token) {
@@ -233,14 +233,14 @@ impl Connections {
     }
 
     /// The connections whose deadline has passed.
-    pub fn late(&self, now: Time) -> Vec<Token> {
+    pub(crate) fn late(&self, now: Time) -> Vec<Token> {
         let late = self.due.until(now);
         self.look_at(late.len());
         late
     }
 
     /// The next deadline.
-    pub fn next_deadline(&self) -> Option<Time> {
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
         self.due.next()
     }
 
@@ -249,17 +249,17 @@ impl Connections {
     }
 
     /// How many were examined in scans over several connections.
-    pub fn looked_at(&self) -> u64 {
+    pub(crate) fn looked_at(&self) -> u64 {
         self.looked_at.get()
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &Connection> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Connection> {
         self.look_at(self.slots.len());
         self.slots.iter().flatten().map(|connection| &**connection)
     }
 
     /// Queues a PDU.
-    pub fn push(&mut self, token: Token, pdu: TxPdu) {
+    pub(crate) fn push(&mut self, token: Token, pdu: TxPdu) {
         if let Some(connection) = self.get_mut(token) {
             connection.link.push(pdu);
             self.touch(token);

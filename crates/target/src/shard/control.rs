@@ -191,7 +191,7 @@ impl<P: Platform> Shard<P> {
     }
 
     /// The reportable data about the sessions of this shard.
-    pub fn session_infos(&mut self) -> Vec<SessionInfo> {
+    pub(crate) fn session_infos(&mut self) -> Vec<SessionInfo> {
         self.update_changed();
         let keys: Vec<SessionKey> = self.sessions.iter().map(|h| h.key).collect();
         let mut infos = Vec::new();

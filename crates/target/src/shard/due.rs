@@ -16,7 +16,7 @@ impl<K> Default for Due<K> {
 
 impl<K: Copy + Ord> Due<K> {
     /// Moves `key` from the time that it `had` here to another one.
-    pub fn change(&mut self, key: K, had: &mut Option<Time>, at: Option<Time>) {
+    pub(crate) fn change(&mut self, key: K, had: &mut Option<Time>, at: Option<Time>) {
         if *had == at {
             return;
         }
@@ -30,17 +30,17 @@ impl<K: Copy + Ord> Due<K> {
     }
 
     /// The earliest time.
-    pub fn next(&self) -> Option<Time> {
+    pub(crate) fn next(&self) -> Option<Time> {
         self.0.first().map(|(at, _)| *at)
     }
 
     /// The key with the earliest time.
-    pub fn first(&self) -> Option<K> {
+    pub(crate) fn first(&self) -> Option<K> {
         self.0.first().map(|(_, key)| *key)
     }
 
     /// The keys whose time has come, earliest first. They stay until their time is changed.
-    pub fn until(&self, now: Time) -> Vec<K> {
+    pub(crate) fn until(&self, now: Time) -> Vec<K> {
         self.0.iter().take_while(|(at, _)| *at <= now).map(|(_, key)| *key).collect()
     }
 }

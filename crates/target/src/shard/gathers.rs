@@ -64,21 +64,21 @@ pub(super) struct Gathers {
 
 impl Gathers {
     /// Waits for `missing` answers; returns the token that they carry.
-    pub fn wait(&mut self, missing: usize, then: Then) -> u64 {
+    pub(crate) fn wait(&mut self, missing: usize, then: Then) -> u64 {
         let token = self.next();
         self.gathers.insert(token, Gather { missing, then });
         token
     }
 
     /// The tasks of `session` itself are one of the answers to `gather`; returns the token by which it names them.
-    pub fn wait_for_own(&mut self, session: SessionKey, gather: u64) -> u64 {
+    pub(crate) fn wait_for_own(&mut self, session: SessionKey, gather: u64) -> u64 {
         let token = self.next();
         self.own.insert(token, (session, gather));
         token
     }
 
     /// An order of the shard `from` that concerns these sessions; returns the token by which each of them names its tasks.
-    pub fn take_order(&mut self, from: usize, token: u64, sessions: &[SessionKey]) -> Vec<u64> {
+    pub(crate) fn take_order(&mut self, from: usize, token: u64, sessions: &[SessionKey]) -> Vec<u64> {
         let order = self.next();
         self.orders.insert(order, Order { from, token, missing: sessions.len() });
         let part = |&session: &SessionKey| {
@@ -90,7 +90,7 @@ impl Gathers {
     }
 
     /// The tasks that a session names by `token` are gone. Returns what is complete with them.
-    pub fn tasks_gone(&mut self, token: u64) -> Option<Gone> {
+    pub(crate) fn tasks_gone(&mut self, token: u64) -> Option<Gone> {
         if let Some((_, gather)) = self.own.remove(&token) {
             return Some(Gone::Own(gather));
         }
@@ -104,14 +104,14 @@ impl Gathers {
     }
 
     /// The tokens by which `session` names tasks that it must abort.
-    pub fn tokens_of(&self, session: SessionKey) -> Vec<u64> {
+    pub(crate) fn tokens_of(&self, session: SessionKey) -> Vec<u64> {
         let parts = self.pending.iter().filter(|(_, part)| part.session == session).map(|(token, _)| *token);
         let own = self.own.iter().filter(|(_, (of, _))| *of == session).map(|(token, _)| *token);
         parts.chain(own).collect()
     }
 
     /// One answer for a gather has arrived. Returns what follows if it was the last.
-    pub fn answered(&mut self, token: u64) -> Option<Then> {
+    pub(crate) fn answered(&mut self, token: u64) -> Option<Then> {
         let gather = self.gathers.get_mut(&token)?;
         gather.missing -= 1;
         if gather.missing > 0 {

@@ -23,7 +23,7 @@ use crate::registry::TargetNode;
 
 /// Tasks to abort, on whichever shards their sessions live.
 #[derive(Clone, Debug)]
-pub struct AbortOrder {
+pub(crate) struct AbortOrder {
     /// Sessions of this target.
     pub target: IscsiName,
     /// One logical unit, or all.
@@ -37,7 +37,7 @@ pub struct AbortOrder {
 }
 
 /// A connection that moves to the shard where its session lives.
-pub struct Migrant<D: Driver> {
+pub(crate) struct Migrant<D: Driver> {
     /// The connection, between two drivers.
     pub stream: D::Stream,
     /// Its framing, with the bytes received so far.
@@ -55,7 +55,7 @@ pub struct Migrant<D: Driver> {
 }
 
 /// The login progress of a connection that moves to another shard.
-pub enum Progress {
+pub(crate) enum Progress {
     /// Its first PDU, already taken from the link, shows where it belongs.
     Begun(Box<RxPdu>),
     /// Only the completed login shows where it belongs.
@@ -63,7 +63,7 @@ pub enum Progress {
 }
 
 /// The result from a worker.
-pub struct StoreDone {
+pub(crate) struct StoreDone {
     pub(super) session: SessionKey,
     pub(super) task: TaskId,
     /// `None`: the store panicked, or the pool accepted no more jobs.
@@ -73,7 +73,7 @@ pub struct StoreDone {
 }
 
 /// See the module.
-pub enum Message<D: Driver> {
+pub(crate) enum Message<D: Driver> {
     /// Listen here.
     Listen(D::Listener, Arc<PortalConfig>),
     /// Stop listening on addresses that are not in this list; the others may have a new group tag.

@@ -41,7 +41,7 @@ mod gathers;
 mod lifecycle;
 mod login;
 mod management;
-pub mod message;
+pub(crate) mod message;
 mod room;
 mod running;
 mod sessions;
@@ -84,7 +84,7 @@ const STORE_PATIENCE: Duration = Duration::from_secs(5);
 const SLAB_BYTES: usize = 128 << 10;
 
 /// See the module.
-pub struct Shard<P: Platform> {
+pub(crate) struct Shard<P: Platform> {
     number: usize,
     shared: Arc<Shared<P>>,
     now: Time,
@@ -110,14 +110,14 @@ pub struct Shard<P: Platform> {
 }
 
 /// A shard, and the sender of its mailbox.
-pub type Made<P> = (Shard<P>, Sender<Message<<P as Platform>::Driver>>);
+pub(crate) type Made<P> = (Shard<P>, Sender<Message<<P as Platform>::Driver>>);
 
 impl<P: Platform> Shard<P> {
     /// A shard with its mailbox.
     ///
     /// # Errors
     /// The driver cannot be created.
-    pub fn new(number: usize, shards: usize, shared: Arc<Shared<P>>) -> io::Result<Made<P>> {
+    pub(crate) fn new(number: usize, shards: usize, shared: Arc<Shared<P>>) -> io::Result<Made<P>> {
         let driver = shared.platform.driver()?;
         let mailbox = Mailbox::new(driver.waker());
         let sender = mailbox.sender();
@@ -154,13 +154,13 @@ impl<P: Platform> Shard<P> {
     ///
     /// # Errors
     /// The driver fails permanently.
-    pub fn run(mut self) -> io::Result<()> {
+    pub(crate) fn run(mut self) -> io::Result<()> {
         while self.turn()? {}
         Ok(())
     }
 
     /// When deadlines must be checked, if there are any: [`Shard::turn`] has work then even if no event occurs.
-    pub fn next_deadline(&self) -> Option<Time> {
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
         [self.next_scan, self.connections.next_flush()].into_iter().flatten().min()
     }
 
@@ -168,7 +168,7 @@ impl<P: Platform> Shard<P> {
     ///
     /// # Errors
     /// The driver fails permanently.
-    pub fn turn(&mut self) -> io::Result<bool> {
+    pub(crate) fn turn(&mut self) -> io::Result<bool> {
         let timeout = self.next_deadline().map(|at| at.saturating_sub(self.shared.platform.now()));
         let mut completions = std::mem::take(&mut self.completions);
         self.driver.may_poll(!self.workers.are_busy(self.now));

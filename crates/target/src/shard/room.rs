@@ -69,17 +69,17 @@ pub(super) struct Share {
 
 impl Share {
     /// Whether it holds memory for commands.
-    pub fn holds_memory(&self) -> bool {
+    pub(crate) fn holds_memory(&self) -> bool {
         self.booked > 0
     }
 
     /// Memory that it holds for commands, bytes.
-    pub fn held_bytes(&self) -> u64 {
+    pub(crate) fn held_bytes(&self) -> u64 {
         self.booked
     }
 
     /// Whether its memory has made no progress for `long`.
-    pub fn stands_still(&self, now: Time, long: Duration) -> bool {
+    pub(crate) fn stands_still(&self, now: Time, long: Duration) -> bool {
         self.booked > 0 && now.saturating_sub(self.moved) >= long
     }
 
@@ -93,7 +93,7 @@ impl Share {
 }
 
 impl Room {
-    pub fn new(
+    pub(crate) fn new(
         pool: Arc<Pool>,
         shard: usize,
         shards: usize,
@@ -118,23 +118,23 @@ impl Room {
     }
 
     /// Memory that a command may need, bytes; a longer command gets no more than the maximum.
-    pub fn need_of(&self, command: &Command) -> u64 {
+    pub(crate) fn need_of(&self, command: &Command) -> u64 {
         (u64::from(command.read_length) + u64::from(command.write_length)).min(self.command_bytes_max)
     }
 
     /// Maximum unsolicited data for a session, bytes: what it has, and what is free.
-    pub fn early_bytes_max(&self, share: &Share) -> u64 {
+    pub(crate) fn early_bytes_max(&self, share: &Share) -> u64 {
         self.share_bytes.saturating_sub(self.early_bytes - share.early)
     }
 
     /// Whether there are waiting sessions that could be served now.
-    pub fn has_work(&self) -> bool {
+    pub(crate) fn has_work(&self) -> bool {
         !self.queue.is_empty() && !self.lease.waits()
     }
 
     /// Takes room for a command of the session `key` that is about to start. If there is none, the session waits for it, unless the
     /// completion of its own commands brings it back anyway; the error says what to send to whom.
-    pub fn reserve(
+    pub(crate) fn reserve(
         &mut self,
         key: SessionKey,
         share: &mut Share,
@@ -163,7 +163,7 @@ impl Room {
     }
 
     /// Takes room for a short command from the session's own reserve.
-    pub fn reserve_own(&mut self, share: &mut Share, bytes: u64, now: Time) -> bool {
+    pub(crate) fn reserve_own(&mut self, share: &mut Share, bytes: u64, now: Time) -> bool {
         if share.reserved + bytes > self.reserve_bytes {
             return false;
         }
@@ -174,23 +174,23 @@ impl Room {
     }
 
     /// Takes the session whose turn it is out of the queue, if it could be served now.
-    pub fn next_to_serve(&mut self) -> Option<SessionKey> {
+    pub(crate) fn next_to_serve(&mut self) -> Option<SessionKey> {
         if self.has_work() { self.queue.pop_front() } else { None }
     }
 
     /// It is the turn of the session `key`, until [`Room::end_turn`].
-    pub fn begin_turn(&mut self, key: SessionKey, share: &mut Share) {
+    pub(crate) fn begin_turn(&mut self, key: SessionKey, share: &mut Share) {
         share.queued = false;
         self.served = Some(key);
     }
 
     /// See [`Room::begin_turn`].
-    pub fn end_turn(&mut self) {
+    pub(crate) fn end_turn(&mut self) {
         self.served = None;
     }
 
     /// Records a session's unsolicited data, kept Data-In, and waiting commands.
-    pub fn record(&mut self, share: &mut Share, early: u64, retained: u64, waiting: u64) {
+    pub(crate) fn record(&mut self, share: &mut Share, early: u64, retained: u64, waiting: u64) {
         let (had, has) = ((share.early, share.retained, share.waiting), (early, retained, waiting));
         if has != had {
             self.book(had, has);
@@ -199,19 +199,19 @@ impl Room {
     }
 
     /// Like [`Room::record`], for kept Data-In alone.
-    pub fn record_retained(&mut self, share: &mut Share, retained: u64) {
+    pub(crate) fn record_retained(&mut self, share: &mut Share, retained: u64) {
         self.record(share, share.early, retained, share.waiting);
     }
 
     /// Whether the command window of a session must be reduced from now on; `None`: as before. When the room for unsolicited data
     /// becomes scarce, smaller windows make initiators send less.
-    pub fn pressure_changed(&self, share: &mut Share) -> Option<bool> {
+    pub(crate) fn pressure_changed(&self, share: &mut Share) -> Option<bool> {
         let pressed = self.early_bytes > self.share_bytes / 2;
         (std::mem::replace(&mut share.pressed, pressed) != pressed).then_some(pressed)
     }
 
     /// Records that a session holds less than before, if it does. Returns the room that it no longer needs, bytes.
-    pub fn release(&mut self, share: &mut Share, now: Time) -> Option<u64> {
+    pub(crate) fn release(&mut self, share: &mut Share, now: Time) -> Option<u64> {
         let held = share.commands + share.outgoing;
         if held >= share.booked {
             return None;
@@ -225,7 +225,7 @@ impl Room {
     }
 
     /// A session has ended: it holds nothing and waits for nothing. Returns its room, bytes.
-    pub fn forget(&mut self, key: SessionKey, share: &Share) -> u64 {
+    pub(crate) fn forget(&mut self, key: SessionKey, share: &Share) -> u64 {
         self.book((share.early, share.retained, share.waiting), (0, 0, 0));
         if share.queued {
             self.queue.retain(|waiting| *waiting != key);
@@ -236,7 +236,7 @@ impl Room {
 
     /// A connection leaves its session with `backlog` bytes of unsent data. Returns the room that the connection now holds for them,
     /// bytes.
-    pub fn hand_over(&mut self, share: &mut Share, backlog: u64) -> u64 {
+    pub(crate) fn hand_over(&mut self, share: &mut Share, backlog: u64) -> u64 {
         let outgoing = share.outgoing.min(backlog);
         let own = share.reserved.min(outgoing);
         share.outgoing -= outgoing;
@@ -247,38 +247,38 @@ impl Room {
     }
 
     /// Returns room to those that wait for it.
-    pub fn give(&mut self, bytes: u64) -> Grants {
+    pub(crate) fn give(&mut self, bytes: u64) -> Grants {
         self.lease.give(bytes)
     }
 
     /// Returns the room that nobody here uses to those that wait for it.
-    pub fn give_unused(&mut self) -> Grants {
+    pub(crate) fn give_unused(&mut self) -> Grants {
         self.lease.give_unused()
     }
 
     /// Like [`Room::give_unused`], if anybody waits for it and nobody here does.
-    pub fn give_unused_if_wanted(&mut self) -> Grants {
+    pub(crate) fn give_unused_if_wanted(&mut self) -> Grants {
         if self.lease.waits() { Grants::default() } else { self.lease.give_unused_if_wanted() }
     }
 
     /// Room for which this shard waited was granted.
-    pub fn granted(&mut self, bytes: u64) {
+    pub(crate) fn granted(&mut self, bytes: u64) {
         self.lease.granted(bytes);
     }
 
     /// Whether a session of this shard waits.
-    pub fn has_waiting(&self) -> bool {
+    pub(crate) fn has_waiting(&self) -> bool {
         !self.queue.is_empty()
     }
 
     /// Whether anybody waits for room, on whichever shard.
-    pub fn is_wanted(&self) -> bool {
+    pub(crate) fn is_wanted(&self) -> bool {
         self.lease.is_wanted()
     }
 
     /// Divides the room for kept Data-In among the sessions again when there are more sessions than parts, or far fewer; true when
     /// the parts have changed. Their number is doubled or halved, so few logins change the limits of the other sessions.
-    pub fn divide_retained(&mut self, sessions: u64) -> bool {
+    pub(crate) fn divide_retained(&mut self, sessions: u64) -> bool {
         self.retained_parts = match self.retained_parts {
             parts if sessions > parts => sessions.next_power_of_two(),
             parts if sessions < parts / 4 => parts / 2,
@@ -298,7 +298,7 @@ impl Room {
     }
 
     /// How much Data-In each session may keep, bytes.
-    pub fn retained_bytes_of_each(&self) -> u64 {
+    pub(crate) fn retained_bytes_of_each(&self) -> u64 {
         (self.share_bytes / 2 / self.retained_parts).min(RETAINED_BYTES_MAX)
     }
 
@@ -311,13 +311,13 @@ impl Room {
     }
 
     /// Publishes how much memory is in buffers.
-    pub fn show_buffers(&self, bytes: usize) {
+    pub(crate) fn show_buffers(&self, bytes: usize) {
         self.shown.buffers_bytes.store(bytes as u64, Ordering::Relaxed);
     }
 
     /// How many commands a session may have outstanding once half of the room for unsolicited data is in use: as many first bursts
     /// as fit into the session's part of the other half.
-    pub fn window(&self, sessions: usize, first_burst_length: u32) -> u32 {
+    pub(crate) fn window(&self, sessions: usize, first_burst_length: u32) -> u32 {
         let part = self.share_bytes / 2 / sessions.max(1) as u64;
         u32::try_from(part / u64::from(first_burst_length.max(1))).unwrap_or(u32::MAX)
     }

@@ -62,7 +62,7 @@ pub(super) struct SessionEntry {
 
 impl SessionEntry {
     /// A session that has begun with one connection.
-    pub fn new(
+    pub(crate) fn new(
         session: TargetSession,
         connection: (Cid, Token),
         target: Option<Arc<TargetNode>>,
@@ -98,12 +98,12 @@ impl SessionEntry {
     }
 
     /// Whether it has lost all of its connections and waits for its initiator, as of the last check.
-    pub fn is_lost(&self) -> bool {
+    pub(crate) fn is_lost(&self) -> bool {
         self.lost_since.is_some()
     }
 
     /// The login that waits for its end.
-    pub fn successor(&self) -> Option<Token> {
+    pub(crate) fn successor(&self) -> Option<Token> {
         self.successor
     }
 }
@@ -143,12 +143,12 @@ pub(super) fn is_same_nexus(a: &LoginNames, a_tag: u16, b: &LoginNames, b_tag: u
 
 impl Sessions {
     /// Number of sessions, including those that are taken out.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.slots.len()
     }
 
     /// Enters a new session.
-    pub fn enter(&mut self, mut entry: Box<SessionEntry>) -> SessionKey {
+    pub(crate) fn enter(&mut self, mut entry: Box<SessionEntry>) -> SessionKey {
         let key = self.slots.reserve();
         entry.key = key;
         self.by_port.entry(port(entry.session.names())).or_default().push(key);
@@ -157,12 +157,12 @@ impl Sessions {
     }
 
     /// Takes a session out, to work on it while the shard may change; it must be put back.
-    pub fn take(&mut self, key: SessionKey) -> Option<Box<SessionEntry>> {
+    pub(crate) fn take(&mut self, key: SessionKey) -> Option<Box<SessionEntry>> {
         self.slots.take(key)
     }
 
     /// Puts a session back that may have changed.
-    pub fn put_back(&mut self, mut entry: Box<SessionEntry>) {
+    pub(crate) fn put_back(&mut self, mut entry: Box<SessionEntry>) {
         if !std::mem::replace(&mut entry.is_fresh, true) {
             self.fresh.push(entry.key);
         }
@@ -170,12 +170,12 @@ impl Sessions {
     }
 
     /// Like [`Sessions::put_back`], if it has had no event.
-    pub fn keep(&mut self, entry: Box<SessionEntry>) {
+    pub(crate) fn keep(&mut self, entry: Box<SessionEntry>) {
         self.slots.put(entry.key, entry);
     }
 
     /// Frees the place of a session that was taken out and is not put back.
-    pub fn forget(&mut self, mut entry: SessionEntry) {
+    pub(crate) fn forget(&mut self, mut entry: SessionEntry) {
         let (key, names) = (entry.key, entry.session.names());
         if names.discovery {
             self.discovery.retain(|(_, other)| *other != key);
@@ -192,17 +192,17 @@ impl Sessions {
         }
     }
 
-    pub fn get(&self, key: SessionKey) -> Option<&SessionEntry> {
+    pub(crate) fn get(&self, key: SessionKey) -> Option<&SessionEntry> {
         self.slots.get(key)
     }
 
     /// Calls `f` with every session.
-    pub fn each_mut(&mut self, f: impl FnMut(&mut SessionEntry)) {
+    pub(crate) fn each_mut(&mut self, f: impl FnMut(&mut SessionEntry)) {
         self.look_at(self.slots.capacity());
         self.slots.iter_mut().for_each(f);
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &SessionEntry> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &SessionEntry> {
         self.look_at(self.slots.capacity());
         self.slots.iter()
     }
@@ -212,17 +212,17 @@ impl Sessions {
     }
 
     /// How many were examined in scans over several sessions.
-    pub fn looked_at(&self) -> u64 {
+    pub(crate) fn looked_at(&self) -> u64 {
         self.looked_at.get()
     }
 
     /// The discovery session `key` ends at `end`, which is not before the end of those before it.
-    pub fn end_discovery_at(&mut self, key: SessionKey, end: Time) {
+    pub(crate) fn end_discovery_at(&mut self, key: SessionKey, end: Time) {
         self.discovery.push_back((end, key));
     }
 
     /// Takes the oldest discovery session off the list, if there are at least `most`.
-    pub fn surplus_discovery(&mut self, most: usize) -> Option<SessionKey> {
+    pub(crate) fn surplus_discovery(&mut self, most: usize) -> Option<SessionKey> {
         if self.discovery.len() < most {
             return None;
         }
@@ -230,47 +230,47 @@ impl Sessions {
     }
 
     /// When the time of the next discovery session is up.
-    pub fn next_discovery_end(&self) -> Option<Time> {
+    pub(crate) fn next_discovery_end(&self) -> Option<Time> {
         self.discovery.front().map(|(end, _)| *end)
     }
 
     /// Takes a discovery session whose time is up off the list.
-    pub fn late_discovery(&mut self, now: Time) -> Option<SessionKey> {
+    pub(crate) fn late_discovery(&mut self, now: Time) -> Option<SessionKey> {
         let is_late = self.discovery.front().is_some_and(|(end, _)| *end <= now);
         if is_late { self.discovery.pop_front().map(|(_, key)| key) } else { None }
     }
 
     /// Records that a session has lost its connections at `since`, or that it has not.
-    pub fn set_lost(&mut self, entry: &mut SessionEntry, since: Option<Time>) {
+    pub(crate) fn set_lost(&mut self, entry: &mut SessionEntry, since: Option<Time>) {
         self.lost.change(entry.key, &mut entry.lost_since, since);
     }
 
     /// The session that has waited longest for its initiator.
-    pub fn longest_lost(&self) -> Option<SessionKey> {
+    pub(crate) fn longest_lost(&self) -> Option<SessionKey> {
         self.lost.first()
     }
 
     /// The sessions whose deadline has passed.
-    pub fn late(&self, now: Time) -> Vec<SessionKey> {
+    pub(crate) fn late(&self, now: Time) -> Vec<SessionKey> {
         let late = self.due.until(now);
         self.look_at(late.len());
         late
     }
 
     /// The next deadline.
-    pub fn next_deadline(&self) -> Option<Time> {
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
         self.due.next()
     }
 
     /// Sessions that have had an event since they were last asked for; some have ended since.
-    pub fn take_fresh(&mut self) -> Vec<SessionKey> {
+    pub(crate) fn take_fresh(&mut self) -> Vec<SessionKey> {
         let fresh = std::mem::take(&mut self.fresh);
         self.look_at(fresh.len());
         fresh
     }
 
     /// Records what has changed in a session with its events, and puts it back.
-    pub fn update(&mut self, mut entry: Box<SessionEntry>) {
+    pub(crate) fn update(&mut self, mut entry: Box<SessionEntry>) {
         entry.is_fresh = false;
         self.due.change(entry.key, &mut entry.due, entry.session.poll_timeout());
         match entry.share.holds_memory() {
@@ -281,13 +281,13 @@ impl Sessions {
     }
 
     /// The sessions that hold memory for data, as of their last check.
-    pub fn holding(&self) -> impl Iterator<Item = &SessionEntry> {
+    pub(crate) fn holding(&self) -> impl Iterator<Item = &SessionEntry> {
         self.look_at(self.holding.len());
         self.holding.iter().filter_map(|key| self.get(*key))
     }
 
     /// Whether it is a discovery session.
-    pub fn is_discovery(&self, key: SessionKey) -> bool {
+    pub(crate) fn is_discovery(&self, key: SessionKey) -> bool {
         self.get(key).is_some_and(|entry| entry.session.names().discovery)
     }
 
@@ -298,21 +298,21 @@ impl Sessions {
 
     /// The login on `token` will replace the session `old`. Returns one of that session's connections, and the login that was to
     /// replace it before.
-    pub fn replace(&mut self, old: SessionKey, token: Token) -> (Option<Token>, Option<Token>) {
+    pub(crate) fn replace(&mut self, old: SessionKey, token: Token) -> (Option<Token>, Option<Token>) {
         let Some(entry) = self.slots.get_mut(old) else { return (None, None) };
         let connection = entry.connections.first().map(|(_, token)| *token);
         (connection, entry.successor.replace(token))
     }
 
     /// The session of the same nexus as a new login.
-    pub fn same_nexus(&self, names: &LoginNames, group_tag: u16) -> Option<SessionKey> {
+    pub(crate) fn same_nexus(&self, names: &LoginNames, group_tag: u16) -> Option<SessionKey> {
         self.of_port(names)
             .find(|h| is_same_nexus(h.session.names(), h.group_tag(), names, group_tag))
             .map(|h| h.key)
     }
 
     /// The session whose TSIH a login names, if it belongs to the same nexus. A session that is ending has no TSIH any more.
-    pub fn find_joined(&self, names: &LoginNames, group_tag: u16) -> Option<SessionKey> {
+    pub(crate) fn find_joined(&self, names: &LoginNames, group_tag: u16) -> Option<SessionKey> {
         self.of_port(names)
             .find(|h| {
                 h.session.tsih() == names.tsih
@@ -332,7 +332,7 @@ impl Sessions {
     }
 
     /// The response of the session to a login that names its TSIH: a known CID replaces that connection, a new one needs room.
-    pub fn joining(&self, names: &LoginNames, group_tag: u16) -> Joining {
+    pub(crate) fn joining(&self, names: &LoginNames, group_tag: u16) -> Joining {
         let found = self.find_joined(names, group_tag).and_then(|key| self.get(key));
         let Some(entry) = found else {
             //= rfc7143 4.4.3 MCS-01
@@ -348,24 +348,24 @@ impl Sessions {
     }
 
     /// Whether a login for `cid` still fits into the session: another one may have taken the place in the meantime.
-    pub fn has_room_for(&self, key: SessionKey, cid: Cid) -> bool {
+    pub(crate) fn has_room_for(&self, key: SessionKey, cid: Cid) -> bool {
         self.get(key).is_some_and(|h| h.session.has_room_for(cid))
     }
 
     /// Whether the session's initiator authenticated as `name`; `None`: without authentication.
-    pub fn is_authenticated_as(&self, key: SessionKey, name: Option<&str>) -> bool {
+    pub(crate) fn is_authenticated_as(&self, key: SessionKey, name: Option<&str>) -> bool {
         self.get(key).is_some_and(|h| h.nexus.account.as_deref() == name)
     }
 
     /// The account of the session, if it differs from `name`. If one of the two did not have to authenticate (the configuration
     /// changed in between), they do not conflict.
-    pub fn other_account(&self, key: SessionKey, name: Option<&str>) -> Option<&str> {
+    pub(crate) fn other_account(&self, key: SessionKey, name: Option<&str>) -> Option<&str> {
         let theirs = self.get(key)?.nexus.account.as_deref()?;
         name.filter(|ours| *ours != theirs).map(|_| theirs)
     }
 
     /// The CID and parameters of the connection that `token` names.
-    pub fn connection_of(&self, key: SessionKey, token: Token) -> Option<(Cid, Params)> {
+    pub(crate) fn connection_of(&self, key: SessionKey, token: Token) -> Option<(Cid, Params)> {
         let entry = self.get(key)?;
         let (cid, _) = *entry.connections.iter().find(|(_, t)| *t == token)?;
         Some((cid, entry.session.connection_params(cid)?.clone()))

@@ -2,14 +2,14 @@
 
 /// Identifies a value of [`Slots`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key {
+pub(crate) struct Key {
     index: u32,
     /// How many values its slot has had before.
     generation: u32,
 }
 
 /// Identifies a session of a shard.
-pub type SessionKey = Key;
+pub(crate) type SessionKey = Key;
 
 /// Values in slots. A value can be taken out for a while; its key stays its own.
 pub(super) struct Slots<T> {
@@ -25,7 +25,7 @@ impl<T> Default for Slots<T> {
 
 impl<T> Slots<T> {
     /// A key for a new value, which must be [put](Self::put) in its slot.
-    pub fn reserve(&mut self) -> Key {
+    pub(crate) fn reserve(&mut self) -> Key {
         match self.free.pop() {
             Some(index) => Key { index, generation: self.slots[index as usize].0 },
             None => {
@@ -36,14 +36,14 @@ impl<T> Slots<T> {
     }
 
     /// Puts a new value, or one that was taken out, in its slot.
-    pub fn put(&mut self, key: Key, value: Box<T>) {
+    pub(crate) fn put(&mut self, key: Key, value: Box<T>) {
         let (generation, slot) = &mut self.slots[key.index as usize];
         debug_assert!(*generation == key.generation && slot.is_none());
         *slot = Some(value);
     }
 
     /// Takes a value out; it must be put back, or its key released.
-    pub fn take(&mut self, key: Key) -> Option<Box<T>> {
+    pub(crate) fn take(&mut self, key: Key) -> Option<Box<T>> {
         match self.slots.get_mut(key.index as usize) {
             Some((generation, slot)) if *generation == key.generation => slot.take(),
             _ => None,
@@ -51,38 +51,38 @@ impl<T> Slots<T> {
     }
 
     /// Frees the slot of a value that was taken out and is not put back.
-    pub fn release(&mut self, key: Key) {
+    pub(crate) fn release(&mut self, key: Key) {
         self.slots[key.index as usize].0 = key.generation.wrapping_add(1);
         self.free.push(key.index);
     }
 
-    pub fn get(&self, key: Key) -> Option<&T> {
+    pub(crate) fn get(&self, key: Key) -> Option<&T> {
         let (generation, slot) = self.slots.get(key.index as usize)?;
         slot.as_deref().filter(|_| *generation == key.generation)
     }
 
-    pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
+    pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
         let (generation, slot) = self.slots.get_mut(key.index as usize)?;
         slot.as_deref_mut().filter(|_| *generation == key.generation)
     }
 
     /// The values that are in their slots.
-    pub fn iter(&self) -> impl Iterator<Item = &T> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.slots.iter().filter_map(|(_, slot)| slot.as_deref())
     }
 
     /// Like [`Slots::iter`].
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.slots.iter_mut().filter_map(|(_, slot)| slot.as_deref_mut())
     }
 
     /// Number of values, including those that are taken out.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
     /// Number of slots, which an iteration examines.
-    pub fn capacity(&self) -> usize {
+    pub(crate) fn capacity(&self) -> usize {
         self.slots.len()
     }
 }

@@ -33,7 +33,7 @@ pub(super) struct Ended {
 
 impl Tally {
     /// Counts a completed command.
-    pub fn count(&mut self, kind: Op, bytes: u64, failed: Option<Reason>) {
+    pub(crate) fn count(&mut self, kind: Op, bytes: u64, failed: Option<Reason>) {
         match (failed, kind) {
             (Some(reason), _) => self.faults += u64::from(reason.is_fault()),
             (None, Op::Read) => self.read_bytes += bytes,
@@ -43,27 +43,27 @@ impl Tally {
     }
 
     /// The server asks the session to end.
-    pub fn ask_to_end(&mut self, why: &'static str) {
+    pub(crate) fn ask_to_end(&mut self, why: &'static str) {
         self.asked = why;
     }
 
     /// Why the server has asked the session to end; empty if it has not.
-    pub fn asked(&self) -> &'static str {
+    pub(crate) fn asked(&self) -> &'static str {
         self.asked
     }
 
     /// A connection has ended.
-    pub fn connection_ended(&mut self, ended: Ended) {
+    pub(crate) fn connection_ended(&mut self, ended: Ended) {
         self.last = Some(ended);
     }
 
     /// The last connection that ended.
-    pub fn last(&self) -> Option<&Ended> {
+    pub(crate) fn last(&self) -> Option<&Ended> {
         self.last.as_ref()
     }
 
     /// Why a connection was closed.
-    pub fn words(&self, reason: &CloseReason) -> String {
+    pub(crate) fn words(&self, reason: &CloseReason) -> String {
         let what = match reason {
             CloseReason::Logout => "logout",
             CloseReason::Violation(what) => return format!("the initiator broke a rule: {what}"),

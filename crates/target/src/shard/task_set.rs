@@ -79,7 +79,7 @@ pub(super) struct TaskSet {
 impl TaskSet {
     /// A command arrives. Returns it if it may start now; otherwise it waits for its turn.
     //= sam5 8.6 TSK-01
-    pub fn admit(&mut self, command: Command) -> Option<Command> {
+    pub(crate) fn admit(&mut self, command: Command) -> Option<Command> {
         let simple = command.attribute != TaskAttribute::Ordered;
         if simple && self.ordered.is_empty() && self.for_turn.is_empty() {
             return Some(command);
@@ -98,7 +98,7 @@ impl TaskSet {
     }
 
     /// Takes one of the commands whose turn has come.
-    pub fn take_next_in_turn(&mut self) -> Option<Command> {
+    pub(crate) fn take_next_in_turn(&mut self) -> Option<Command> {
         if self.for_turn.is_empty() {
             return None;
         }
@@ -146,18 +146,18 @@ impl TaskSet {
     }
 
     /// A command whose turn has come waits for room.
-    pub fn wait_for_room(&mut self, command: Command) {
+    pub(crate) fn wait_for_room(&mut self, command: Command) {
         self.for_room.push_back(command.task);
         self.enter(command.task, Task::WaitsForRoom(command));
     }
 
     /// Number of commands that wait for room.
-    pub fn count_for_room(&self) -> usize {
+    pub(crate) fn count_for_room(&self) -> usize {
         self.for_room.len()
     }
 
     /// The commands that wait for room, oldest first.
-    pub fn waiting_for_room(&self) -> impl Iterator<Item = &Command> {
+    pub(crate) fn waiting_for_room(&self) -> impl Iterator<Item = &Command> {
         self.for_room.iter().filter_map(|task| match self.tasks.get(task) {
             Some(Task::WaitsForRoom(command)) => Some(command),
             _ => None,
@@ -165,7 +165,7 @@ impl TaskSet {
     }
 
     /// The command at `position` among those that wait for room.
-    pub fn for_room_at(&self, position: usize) -> Option<&Command> {
+    pub(crate) fn for_room_at(&self, position: usize) -> Option<&Command> {
         match self.tasks.get(self.for_room.get(position)?) {
             Some(Task::WaitsForRoom(command)) => Some(command),
             _ => None,
@@ -173,7 +173,7 @@ impl TaskSet {
     }
 
     /// Takes the command at `position` among those that wait for room.
-    pub fn take_for_room_at(&mut self, position: usize) -> Option<Command> {
+    pub(crate) fn take_for_room_at(&mut self, position: usize) -> Option<Command> {
         let task = self.for_room.remove(position)?;
         match self.tasks.remove(&task) {
             Some(Task::WaitsForRoom(command)) => Some(command),
@@ -182,12 +182,12 @@ impl TaskSet {
     }
 
     /// A command waits for Data-Out.
-    pub fn await_data(&mut self, task: TaskId, running: Running) {
+    pub(crate) fn await_data(&mut self, task: TaskId, running: Running) {
         self.enter(task, Task::AwaitsData(running));
     }
 
     /// Takes a command that waits for Data-Out.
-    pub fn take_awaiting_data(&mut self, task: TaskId) -> Option<Running> {
+    pub(crate) fn take_awaiting_data(&mut self, task: TaskId) -> Option<Running> {
         match self.tasks.remove(&task)? {
             Task::AwaitsData(running) => Some(running),
             other => {
@@ -198,13 +198,13 @@ impl TaskSet {
     }
 
     /// A command goes to a worker thread.
-    pub fn give_to_worker(&mut self, task: TaskId, at_worker: AtWorker) {
+    pub(crate) fn give_to_worker(&mut self, task: TaskId, at_worker: AtWorker) {
         self.reading_bytes += at_worker.reading_bytes;
         self.enter(task, Task::AtWorker(at_worker));
     }
 
     /// Takes a command that a worker has finished; `None` if it has left the set, because it outlived its task.
-    pub fn take_from_worker(&mut self, task: TaskId) -> Option<AtWorker> {
+    pub(crate) fn take_from_worker(&mut self, task: TaskId) -> Option<AtWorker> {
         match self.tasks.remove(&task)? {
             Task::AtWorker(at_worker) => {
                 self.reading_bytes -= at_worker.reading_bytes;
@@ -218,17 +218,17 @@ impl TaskSet {
     }
 
     /// Number of commands at worker threads. It looks at all commands.
-    pub fn count_at_workers(&self) -> usize {
+    pub(crate) fn count_at_workers(&self) -> usize {
         self.tasks.values().filter(|task| matches!(task, Task::AtWorker(_))).count()
     }
 
     /// Data that commands at worker threads may return, bytes.
-    pub fn reading_bytes(&self) -> u64 {
+    pub(crate) fn reading_bytes(&self) -> u64 {
         self.reading_bytes
     }
 
     /// The session has abandoned a command.
-    pub fn abandon(&mut self, task: TaskId) -> Abandoned {
+    pub(crate) fn abandon(&mut self, task: TaskId) -> Abandoned {
         match self.tasks.remove(&task) {
             None => Abandoned::Gone(0),
             Some(Task::WaitsForTurn(_)) => {
@@ -259,7 +259,7 @@ impl TaskSet {
     }
 
     /// Whether the queues name exactly the commands that wait.
-    pub fn holds(&self) -> bool {
+    pub(crate) fn holds(&self) -> bool {
         let turn = self.for_turn.iter().all(|id| matches!(self.tasks.get(id), Some(Task::WaitsForTurn(_))));
         let room = self.for_room.iter().all(|id| matches!(self.tasks.get(id), Some(Task::WaitsForRoom(_))));
         let waits = |task: &&Task| matches!(task, Task::WaitsForTurn(_) | Task::WaitsForRoom(_));

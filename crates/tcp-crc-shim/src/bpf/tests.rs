@@ -1,5 +1,6 @@
 //! The programs in the kernel compared with the Rust codec, packet by packet: both see the same segments and must give the same results.
 
+#[allow(unreachable_pub, reason = "the tests of `tcp-crc` have the same file")]
 #[path = "../../../tcp-crc/tests/support/mod.rs"]
 mod packets;
 

@@ -37,7 +37,7 @@ pub(super) struct Forwarder {
 
 impl Forwarder {
     /// Makes `f0` and `f1` in the namespace of the calling thread and forwards between them.
-    pub fn start(middle: Middle) -> Result<Forwarder, SetupError> {
+    pub(crate) fn start(middle: Middle) -> Result<Forwarder, SetupError> {
         let open = |name| {
             Tun::open(name, Framing::Packets).map_err(SetupError::system("a TUN device cannot be made"))
         };

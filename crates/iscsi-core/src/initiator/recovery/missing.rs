@@ -20,11 +20,11 @@ impl Missing {
     }
 
     /// None is missing any more, or none matters.
-    pub fn forget(&mut self, itt: Itt) {
+    pub(crate) fn forget(&mut self, itt: Itt) {
         self.tasks.retain(|other| *other != itt);
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = Itt> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Itt> {
         self.tasks.iter().copied()
     }
 
@@ -35,7 +35,7 @@ impl Missing {
     }
 
     /// Checks what holds after every event, where debug assertions are on.
-    pub fn check(&self, tasks: &TaskTable) {
+    pub(crate) fn check(&self, tasks: &TaskTable) {
         let holed = tasks.commands().filter(|(_, task)| task.holes.is_some()).map(|(itt, _)| itt);
         for itt in holed {
             debug_assert!(self.tasks.contains(&itt), "the holes of {itt} are forgotten");

@@ -68,22 +68,22 @@ impl Settlement {
     }
 
     /// Functions under way.
-    pub fn under_way(&self) -> usize {
+    pub(crate) fn under_way(&self) -> usize {
         self.under_way
     }
 
     /// A function that settled a task is over.
-    pub fn one_ended(&mut self) {
+    pub(crate) fn one_ended(&mut self) {
         self.under_way = self.under_way.saturating_sub(1);
     }
 
     /// There is nothing to settle any more.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }
 
     /// Checks what holds after every event, where debug assertions are on; `under_way` is counted in the table of tasks.
-    pub fn check(&self, under_way: usize) {
+    pub(crate) fn check(&self, under_way: usize) {
         debug_assert_eq!(under_way, self.under_way, "functions that settle tasks");
         debug_assert!(self.under_way <= MAX_SETTLING, "few tasks are settled at a time");
     }

@@ -16,13 +16,13 @@ pub(super) struct Head {
 }
 
 impl Head {
-    pub fn new(request: &LoginRequest) -> Self {
+    pub(crate) fn new(request: &LoginRequest) -> Self {
         let LoginRequest { isid, tsih, cid, itt, cmd_sn, csg: stage, .. } = *request;
         Self { isid, tsih, cid, itt, cmd_sn, stage }
     }
 
     /// Of a header that is no login request: enough for an answer that the initiator can match.
-    pub fn of_any(bhs: &Bhs) -> Self {
+    pub(crate) fn of_any(bhs: &Bhs) -> Self {
         let mut isid = [0; 6];
         isid.copy_from_slice(&bhs.as_bytes()[8..14]);
         let (itt, cmd_sn, stage) = (bhs.itt(), bhs.cmd_sn(), LoginStage::Security);
@@ -31,7 +31,7 @@ impl Head {
 
     /// Checks what must not change from request to request.
     //= rfc7143 11.12 LGN-07 LGN-08 LGN-11
-    pub fn check(&self, request: &LoginRequest) -> Result<(), ProtocolViolation> {
+    pub(crate) fn check(&self, request: &LoginRequest) -> Result<(), ProtocolViolation> {
         let same = self.isid == request.isid
             && self.tsih == request.tsih
             && self.cid == request.cid

@@ -18,7 +18,7 @@ use crate::limits::MAX_RECOVERIES_PER_TASK;
 use crate::pdu_reader::RxPdu;
 
 /// How long data that is due may stay away before it is requested again.
-pub const DATA_LIMIT: Duration = Duration::from_secs(10);
+pub(crate) const DATA_LIMIT: Duration = Duration::from_secs(10);
 
 /// How a Data-Out PDU relates to its sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

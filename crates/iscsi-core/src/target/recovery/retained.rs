@@ -32,7 +32,7 @@ pub(in super::super) struct SentStatus {
 
 impl SentStatus {
     /// Keeps `pdu` with a copy of its data: the data of a ping answer lies in the receive buffer in which the ping arrived.
-    pub fn of(pdu: &TxPdu, itt: Itt) -> Self {
+    pub(crate) fn of(pdu: &TxPdu, itt: Itt) -> Self {
         let data = || Bytes::copy_from_slice(&pdu.data.bytes());
         let keeps = pdu.bhs.opcode() != Opcode::DataIn.code();
         Self { pdu: keeps.then(|| TxPdu::with_data(pdu.bhs, data())), itt }
@@ -52,35 +52,35 @@ pub(in super::super) struct SentStatuses {
 }
 
 impl SentStatuses {
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.sent.len()
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.sent.is_empty()
     }
 
-    pub fn get(&self, index: usize) -> Option<&SentStatus> {
+    pub(crate) fn get(&self, index: usize) -> Option<&SentStatus> {
         self.sent.get(index)
     }
 
-    pub fn push(&mut self, status: SentStatus) {
+    pub(crate) fn push(&mut self, status: SentStatus) {
         self.bytes += status.kept_bytes();
         self.sent.push_back(status);
     }
 
-    pub fn is_too_much(&self) -> bool {
+    pub(crate) fn is_too_much(&self) -> bool {
         self.sent.len() > MAX_RETAINED_STATUSES || self.bytes > MAX_RETAINED_STATUS_BYTES
     }
 
-    pub fn pop_oldest(&mut self) -> Option<SentStatus> {
+    pub(crate) fn pop_oldest(&mut self) -> Option<SentStatus> {
         let oldest = self.sent.pop_front()?;
         self.bytes -= oldest.kept_bytes();
         Some(oldest)
     }
 
     /// Replaces the kept status of the command `itt` by `pdu`.
-    pub fn replace(&mut self, itt: Itt, pdu: &TxPdu) {
+    pub(crate) fn replace(&mut self, itt: Itt, pdu: &TxPdu) {
         if let Some(status) = self.sent.iter_mut().find(|status| status.itt == itt) {
             let before = std::mem::replace(status, SentStatus::of(pdu, itt)).kept_bytes();
             self.bytes = self.bytes - before + status.kept_bytes();
@@ -135,7 +135,7 @@ struct Kept {
 impl Outcome {
     /// The outcome of `task`: what is reported, its data, how that is cut and whether the last PDU carries the status, and whether
     /// the status keeps its order.
-    pub fn new(
+    pub(crate) fn new(
         task: &Task,
         report: Report,
         (data_in, plan, in_data): (Payload, ReadPlan, bool),
@@ -157,19 +157,19 @@ impl Outcome {
     }
 
     /// Whether its data had to be dropped.
-    pub fn is_evicted(&self) -> bool {
+    pub(crate) fn is_evicted(&self) -> bool {
         self.kept.evicted
     }
 
     /// Counts a SNACK for it; false when there were too many.
-    pub fn may_answer_snack(&mut self) -> bool {
+    pub(crate) fn may_answer_snack(&mut self) -> bool {
         let may = self.kept.snacks < MAX_SNACKS_PER_TASK;
         self.kept.snacks += u8::from(may);
         may
     }
 
     /// The connection on which PDUs may be sent for it.
-    pub fn home(&self) -> Option<Cid> {
+    pub(crate) fn home(&self) -> Option<Cid> {
         (!self.orphan).then_some(self.cid)
     }
 
@@ -188,36 +188,36 @@ pub(in super::super) struct Retained {
 }
 
 impl Retained {
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.by_itt.len()
     }
 
     /// Data-In that is kept, bytes.
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    pub fn get(&self, itt: Itt) -> Option<&Outcome> {
+    pub(crate) fn get(&self, itt: Itt) -> Option<&Outcome> {
         self.by_itt.get(&itt)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &Outcome> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Outcome> {
         self.by_itt.values()
     }
 
     /// The command whose Data-In carried `ttt` with its A bit.
-    pub fn itt_of_ttt(&self, ttt: Ttt) -> Option<Itt> {
+    pub(crate) fn itt_of_ttt(&self, ttt: Ttt) -> Option<Itt> {
         self.iter().find(|outcome| outcome.plan.ttt == ttt && !outcome.orphan).map(|outcome| outcome.itt)
     }
 
     /// Takes one out, to work on it; the caller puts it back or drops it.
-    pub fn take(&mut self, itt: Itt) -> Option<Outcome> {
+    pub(crate) fn take(&mut self, itt: Itt) -> Option<Outcome> {
         let outcome = self.by_itt.remove(&itt)?;
         self.bytes -= outcome.kept_bytes();
         Some(outcome)
     }
 
-    pub fn put_back(&mut self, outcome: Outcome) {
+    pub(crate) fn put_back(&mut self, outcome: Outcome) {
         self.bytes += outcome.kept_bytes();
         if let Some(old) = self.by_itt.insert(outcome.itt, outcome) {
             // The initiator has reused the tag: it is done with the old command.
@@ -225,7 +225,7 @@ impl Retained {
         }
     }
 
-    pub fn keep(&mut self, mut outcome: Outcome, bytes_max: u64) {
+    pub(crate) fn keep(&mut self, mut outcome: Outcome, bytes_max: u64) {
         outcome.kept.serial = self.next_serial;
         self.next_serial += 1;
         if self.by_itt.len() >= MAX_RETAINED_COMMANDS
@@ -238,7 +238,7 @@ impl Retained {
     }
 
     /// Drops the oldest data until no more than `bytes_max` is kept.
-    pub fn forget_beyond(&mut self, bytes_max: u64) {
+    pub(crate) fn forget_beyond(&mut self, bytes_max: u64) {
         while self.bytes > bytes_max {
             let holders = self.by_itt.values_mut().filter(|o| o.kept_bytes() > 0);
             let Some(oldest) = holders.min_by_key(|o| o.kept.serial) else { return };
@@ -247,7 +247,7 @@ impl Retained {
         }
     }
 
-    pub fn retain(&mut self, mut keeps: impl FnMut(&mut Outcome) -> bool) {
+    pub(crate) fn retain(&mut self, mut keeps: impl FnMut(&mut Outcome) -> bool) {
         let bytes = &mut self.bytes;
         self.by_itt.retain(|_, outcome| {
             let kept = keeps(outcome);
@@ -258,13 +258,13 @@ impl Retained {
         });
     }
 
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.by_itt.clear();
         self.bytes = 0;
     }
 
     /// Checks what holds after every event, where debug assertions are on.
-    pub fn check(&self, bytes_max: u64) {
+    pub(crate) fn check(&self, bytes_max: u64) {
         let bytes: u64 = self.iter().map(Outcome::kept_bytes).sum();
         debug_assert_eq!(bytes, self.bytes, "bytes of Data-In that are kept");
         debug_assert!(bytes <= bytes_max, "Data-In that is kept is bounded");

@@ -31,14 +31,14 @@ pub(super) struct MemoryTable {
 
 impl MemoryTable {
     /// Adds a shard.
-    pub fn shard(&self) -> Arc<ShardMemory> {
+    pub(crate) fn shard(&self) -> Arc<ShardMemory> {
         let shard = Arc::new(ShardMemory::default());
         self.shards.lock().push(Arc::clone(&shard));
         shard
     }
 
     /// The sums over all shards.
-    pub fn sum(&self) -> DataMemory {
+    pub(crate) fn sum(&self) -> DataMemory {
         let mut sum =
             DataMemory { limit_bytes: self.limit_bytes.load(Ordering::Relaxed), ..DataMemory::default() };
         for shard in self.shards.lock().iter() {

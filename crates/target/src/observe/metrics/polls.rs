@@ -30,14 +30,14 @@ pub(super) struct PollTable {
 
 impl PollTable {
     /// Adds a shard.
-    pub fn shard(&self) -> Arc<ShardPolls> {
+    pub(crate) fn shard(&self) -> Arc<ShardPolls> {
         let shard = Arc::new(ShardPolls::default());
         self.shards.lock().push(Arc::clone(&shard));
         shard
     }
 
     /// The sums over all shards.
-    pub fn sum(&self) -> PollCounts {
+    pub(crate) fn sum(&self) -> PollCounts {
         let mut sum = PollCounts::default();
         for shard in self.shards.lock().iter() {
             sum.hits += shard.hits.get();
