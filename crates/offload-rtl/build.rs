@@ -120,6 +120,10 @@ mod models {
 
     pub fn build() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        assert!(
+            root.join("rtl/engine").is_dir(),
+            "the feature verilator needs a clone of the project, with rtl/"
+        );
         let verilator = find_verilator(&root);
         let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
         println!("cargo::rerun-if-changed=shim");
