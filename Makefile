@@ -37,10 +37,10 @@ rtl-faults:
 	@scripts/setup.sh rtl
 	python3 rtl/faults.py $(ARGS)
 
-# Writes rtl/cycles.json: the cycles of the receive module's stages, which `make rtl` compares with the circuits.
+# Writes rtl/cycles.json, the cycles of the stages, and the timing diagrams of docs/offload.md; `make rtl` compares them with the circuits.
 rtl-cycles:
 	@scripts/setup.sh rtl
-	WRITE_CYCLES=1 cargo test -p intact-offload-rtl --features verilator --test cycles
+	WRITE_CYCLES=1 cargo test -p intact-offload-rtl --features verilator --test cycles --test timing
 
 # Area and clock of the circuits on an ECP5, compared with rtl/report.json. ARGS=--write replaces the report.
 rtl-report:

@@ -271,6 +271,25 @@ fn shown(out: &EngineOut) -> Shown {
     }
 }
 
+/// What is handed over at the ports of the circuit in one cycle.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ports {
+    /// A descriptor is taken from the Command Buffer.
+    pub descriptor: bool,
+    /// A beat of the stream from the peer is taken.
+    pub receive: bool,
+    /// A read of host memory is requested.
+    pub read: bool,
+    /// A beat of host memory is taken.
+    pub read_data: bool,
+    /// A beat is written to host memory.
+    pub write: bool,
+    /// A beat of the stream to the peer leaves.
+    pub send: bool,
+    /// A completion leaves.
+    pub completion: bool,
+}
+
 /// The receiving side of TCP: which bytes of the stream the circuit has, and those that it may have to be given again.
 #[derive(Default)]
 struct Feed {
@@ -387,6 +406,47 @@ impl RtlEngine {
         }
         circuit.settle(memory, receives, circuit.patience());
         sent
+    }
+
+    /// Gives the circuit a descriptor and bytes from the peer, and runs it until nothing more happens, without the stops between the
+    /// calls of [`Engine`]: as hardware would. Returns the ports of each cycle. The bytes must be taken as they come: the connection
+    /// neither stops nor waits for room. For measurements; host memory answers in the next cycle.
+    ///
+    /// # Panics
+    /// The circuit does not take all of them.
+    pub fn run_free(
+        &mut self,
+        memory: &mut dyn HostMem,
+        descriptor: Option<&[u8; 64]>,
+        received: &[u8],
+    ) -> Vec<Ports> {
+        let circuit = self.circuit.get_mut();
+        let (mut descriptor, mut at, mut quiet, mut cycles) = (descriptor, 0, 0, Vec::new());
+        while descriptor.is_some() || at < received.len() || quiet < circuit.patience() {
+            let beat = &received[at..received.len().min(at + circuit.width.bytes())];
+            let beat = (!beat.is_empty()).then_some(beat);
+            let answers = !circuit.reads.is_empty();
+            circuit.cycle(memory, Given { descriptor, beat, receives: true, sends: true, release: 0 });
+            let last = &circuit.last;
+            let ports = Ports {
+                descriptor: descriptor.is_some() && last.descriptor_ready != 0,
+                receive: beat.is_some() && last.rx_ready != 0,
+                read: last.read_valid != 0,
+                read_data: answers && last.read_data_ready != 0,
+                write: last.write_valid != 0,
+                send: last.tx_valid != 0,
+                completion: last.done_valid != 0,
+            };
+            assert!(last.stopped == 0 && cycles.len() < 1 << 20, "the circuit takes what comes");
+            descriptor = descriptor.filter(|_| !ports.descriptor);
+            at += beat.filter(|_| ports.receive).map_or(0, <[u8]>::len);
+            let works = ports != Ports::default() || circuit.is_at_work();
+            quiet = if works { 0 } else { quiet + 1 };
+            cycles.push(ports);
+        }
+        self.feed.accepted(received);
+        cycles.truncate(cycles.len() - quiet);
+        cycles
     }
 
     fn session_entry(&self, circuit: &Circuit) -> SessionEntry {

@@ -36,7 +36,7 @@ pub use crc::{Beat64, BeatWide, Crc64, CrcWide, Cycle, Polynomial};
 #[cfg(feature = "verilator")]
 pub use credit::{CreditCycle, CreditLink};
 #[cfg(feature = "verilator")]
-pub use engine::RtlEngine;
+pub use engine::{Ports, RtlEngine};
 #[cfg(feature = "verilator")]
 pub use engine_tx::{EngineTx, EngineTxCycle, EngineTxInputs, StoreReply};
 #[cfg(feature = "verilator")]

@@ -4,7 +4,11 @@
 
 use std::path::Path;
 
-use offload_rtl::{Beat64, BeatWide, Crc64, CrcWide, Polynomial, RxPacket, RxSettings, Verdict, Width};
+use offload::encoding::{OpenConn, PostTask, SglElement, TaskDone, TaskResult, conn_flags, task_flags};
+use offload::{Engine, FlatMemory, HostMem};
+use offload_rtl::{
+    Beat64, BeatWide, Crc64, CrcWide, Polynomial, Ports, RtlEngine, RxPacket, RxSettings, Verdict, Width,
+};
 use serde_json::{Value, json};
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../rtl/cycles.json");
@@ -83,6 +87,61 @@ fn stages(width: Width) -> Value {
     })
 }
 
+/// The transmit stages of one command with the data of a frame as immediate data, in the whole engine: when, in cycles after the
+/// descriptor was offered.
+fn tx_stages(width: Width) -> Value {
+    const LIST: u64 = 0x1_0000;
+    const DATA: u64 = LIST + 0x1000;
+    let mut memory = FlatMemory::new(LIST, 0x1_0000);
+    let list = SglElement { addr: DATA, length: FRAME_DATA as u32 }.emit();
+    memory.write(LIST, &list).expect("in host memory");
+    let mut engine = RtlEngine::new(width, 1);
+    let open = OpenConn {
+        flags: conn_flags::HEADER_DIGEST | conn_flags::DATA_DIGEST | conn_flags::IMMEDIATE_DATA,
+        max_outstanding_r2t: 1,
+        raw_slots: 1,
+        raw_addr: DATA + 0x1000,
+        raw_slot_bytes: 1068 + 4096,
+        max_recv_data_segment_length: 4096,
+        max_send_data_segment_length: 4096,
+        max_burst_length: 4096,
+        first_burst_length: 4096,
+        max_cmd_sn: 9,
+        ..OpenConn::default()
+    };
+    engine.submit(&mut memory, &open.emit()).expect("there is room");
+    let done = engine.poll().expect("OPEN_CONN is done at once");
+    assert_eq!(TaskDone::parse(&done).result, TaskResult::GOOD);
+    let post = PostTask {
+        flags: task_flags::WRITE,
+        edtl: FRAME_DATA as u32,
+        sgl_elements: 1,
+        sgl_addr: LIST,
+        ..PostTask::default()
+    };
+    let cycles = engine.run_free(&mut memory, Some(&post.emit()), &[]);
+    let mut pdu = vec![0; 2 * FRAME_DATA];
+    let pdu_bytes = engine.tx(&mut memory, 0, &mut pdu);
+    assert_eq!(pdu_bytes, 48 + 4 + FRAME_DATA + 4);
+    let when = |is: fn(&Ports) -> bool| -> Vec<usize> {
+        (1..).zip(&cycles).filter(|(_, ports)| is(ports)).map(|(cycle, _)| cycle).collect()
+    };
+    let (reads, sent) = (when(|ports| ports.read), when(|ports| ports.send));
+    // The first read is that of the list.
+    let requested = reads[1];
+    let arrived = when(|ports| ports.read_data).into_iter().find(|cycle| *cycle > requested);
+    json!({
+        "bits": 8 * width.bytes(),
+        "data_bytes": FRAME_DATA,
+        "pdu_bytes": pdu_bytes,
+        "descriptor_taken": when(|ports| ports.descriptor)[0],
+        "data_requested": requested,
+        "data_arrives": arrived,
+        "first_beat": sent[0],
+        "left": sent[sent.len() - 1],
+    })
+}
+
 /// Beats of a long stream, and the cycles from its first to the last beat out of the Rx buffer.
 fn rate(width: Width, data_bytes: usize) -> Value {
     let stream = pdu(data_bytes).repeat(PDUS);
@@ -121,6 +180,7 @@ fn measure() -> Value {
         "crc_wide_digest_after": latency(|sent| wide.cycle(sent.then_some(wide_beat)).digest),
         "rx_stages": [stages(Width::Bits64), stages(Width::Bits512)],
         "rx_rates": rates,
+        "tx_stages": [tx_stages(Width::Bits64), tx_stages(Width::Bits512)],
     })
 }
 

@@ -19,7 +19,9 @@ use super::servers::{self, Server};
 /// Where the result is kept; `intact` contains it.
 const KEPT: &str = "crates/intact/src/cmd/bench/offload/host-instructions.json";
 /// Commands of the two runs.
-const COMMANDS: [u32; 2] = [50, 150];
+const COMMANDS: [u32; 2] = [96, 288];
+/// Commands under way at a time.
+const DEPTH: u32 = 32;
 /// Bytes of a command.
 const BYTES: [u64; 4] = [512, 4096, 8192, 131_072];
 /// The command whose digests' share the paper states, bytes.
@@ -53,6 +55,7 @@ struct Row {
 #[derive(Serialize)]
 struct Kept {
     counted_on: String,
+    depth: u32,
     rows: Vec<Row>,
 }
 
@@ -78,7 +81,7 @@ pub fn run(root: &Path, intact: &Path, options: &Options) -> Result<()> {
             }
         }
     }
-    let kept = Kept { counted_on: report::machine(root), rows };
+    let kept = Kept { counted_on: report::machine(root), depth: DEPTH, rows };
     println!("{}\n{}", kept.counted_on, table(&kept.rows));
     let text = serde_json::to_string_pretty(&kept)? + "\n";
     if let Some(path) = &options.json {
@@ -120,9 +123,9 @@ fn count(
     (rw, bytes, digests, engine): Case,
     commands: u32,
 ) -> Result<Counts> {
-    let (bytes, commands) = (bytes.to_string(), commands.to_string());
+    let (bytes, commands, depth) = (bytes.to_string(), commands.to_string(), DEPTH.to_string());
     let mut arguments = vec!["bench", "offload", "--profile", &server.url, "--engine", engine];
-    arguments.extend(["--block", &bytes, "--commands", &commands]);
+    arguments.extend(["--block", &bytes, "--commands", &commands, "--depth", &depth]);
     arguments.extend((rw == "write").then_some("--write"));
     arguments.extend((!digests).then_some("--no-digests"));
     let what = format!("{rw} of {bytes} bytes, engine {engine}");

@@ -57,6 +57,9 @@ impl<P: Platform> EventLoop<P> {
             let Some(event) = offload.agent.poll() else { return any };
             any = true;
             match event {
+                Event::Executed { response, sense, data } => {
+                    session.executed(self.now, cid, &response, &sense, data);
+                }
                 Event::Pdu(pdu) => {
                     let ends_command = matches!(
                         Opcode::try_from(pdu.bhs.opcode()),

@@ -1,14 +1,13 @@
-//! What the engine reports: completed tasks as the PDUs that the session expects, everything else as it came.
+//! What the engine reports: how each task has ended, and the PDUs that it does not handle, as they came.
 
 use bytes::Bytes;
 use iscsi_core::pdu_reader::RxPdu;
-use iscsi_core::wire::{Bhs, CmdSn, DataIn, DataSn, Itt, Lun, Opcode, ScsiResponse, StatSn, Ttt};
+use iscsi_core::wire::{Bhs, CmdSn, DataSn, Itt, Opcode, ScsiResponse, StatSn};
 use offload::encoding::{
     Completion, DescriptorKind, NeedResync, RawPdu, RawReason, StopReason, TaskDone, TaskResult,
     residual_flags,
 };
 
-use super::memory::Task;
 use super::{Agent, CONN, Event};
 
 /// Where StatSN lies in every PDU of a target.
@@ -19,12 +18,9 @@ const STATUS: u8 = 0x01;
 impl Agent {
     /// The next event.
     pub(crate) fn poll(&mut self) -> Option<Event> {
-        if let Some(response) = self.response.take() {
-            return Some(Event::Pdu(response));
-        }
         while let Some(completion) = self.completions.pop_front() {
             let event = match completion {
-                Completion::TaskDone(done) => self.task_done(&done).map(Event::Pdu),
+                Completion::TaskDone(done) => self.task_done(&done),
                 Completion::RawPdu(raw) => self.raw_pdu(&raw).map(Event::Pdu),
                 Completion::DigestError(_) => Some(Event::DigestError),
                 Completion::SnackSent(snack) => {
@@ -44,58 +40,31 @@ impl Agent {
         self.failure.clone().map(Event::Lost)
     }
 
-    /// A task has ended: the PDU that says so, or that brings its data first.
-    fn task_done(&mut self, done: &TaskDone) -> Option<RxPdu> {
+    /// A task has ended.
+    fn task_done(&mut self, done: &TaskDone) -> Option<Event> {
         if done.descriptor != DescriptorKind::POST_TASK {
             return None;
         }
-        let task = self.memory.end(usize::try_from(done.user).ok()?)?;
-        if task.abandoned {
+        let left = self.memory.end(usize::try_from(done.user).ok()?, done.sense_bytes)?;
+        if left.abandoned {
             return None;
         }
         if done.result != TaskResult::GOOD {
             self.fail(format!("the engine has ended a command by itself ({:?})", done.result));
             return None;
         }
-        let response = self.response_of(done, &task);
-        let data = task.into_data();
+        let response = self.response_of(done);
+        let (sense, data) = (Bytes::from(whole_sense(left.sense)), left.data);
         if data.len() != done.bytes_received as usize {
             self.fail("the engine reports data that it has not placed");
             return None;
         }
-        if data.is_empty() {
-            return Some(response);
-        }
-        self.response = Some(response);
-        Some(self.data_of(done, data))
+        Some(Event::Executed { response, sense, data })
     }
 
-    /// All data of a read in one PDU.
-    fn data_of(&self, done: &TaskDone, data: Bytes) -> RxPdu {
+    fn response_of(&self, done: &TaskDone) -> ScsiResponse {
         let (exp_cmd_sn, max_cmd_sn) = self.window();
-        let data_in = DataIn {
-            final_bit: true,
-            acknowledge: false,
-            overflow: false,
-            underflow: false,
-            status_bit: false,
-            status: 0,
-            lun: Lun(0),
-            itt: Itt(done.itt),
-            ttt: Ttt::RESERVED,
-            stat_sn: StatSn(0),
-            exp_cmd_sn,
-            max_cmd_sn,
-            data_sn: DataSn(0),
-            buffer_offset: 0,
-            residual_count: 0,
-        };
-        intact(data_in.to_bhs(), Bytes::new(), data)
-    }
-
-    fn response_of(&mut self, done: &TaskDone, task: &Task) -> RxPdu {
-        let (exp_cmd_sn, max_cmd_sn) = self.window();
-        let response = ScsiResponse {
+        ScsiResponse {
             bidi_overflow: false,
             bidi_underflow: false,
             overflow: done.residual_flags & residual_flags::OVERFLOW != 0,
@@ -104,14 +73,13 @@ impl Agent {
             status: done.status,
             itt: Itt(done.itt),
             snack_tag: 0,
-            stat_sn: self.take_stat_sn(),
+            stat_sn: StatSn(done.stat_sn),
             exp_cmd_sn,
             max_cmd_sn,
-            exp_data_sn: DataSn(u32::from(done.bytes_received > 0)),
+            exp_data_sn: DataSn(0),
             bidi_residual_count: 0,
             residual_count: done.residual_count,
-        };
-        intact(response.to_bhs(), Bytes::new(), Bytes::from(whole_sense(task.sense(done.sense_bytes))))
+        }
     }
 
     /// ExpCmdSN and MaxCmdSN of the target.
@@ -163,8 +131,7 @@ fn intact(bhs: Bhs, ahs: Bytes, data: Bytes) -> RxPdu {
 }
 
 /// SenseLength and sense data as they lie in the area, which may have cut them off: the length is that of what is there.
-fn whole_sense(area: &[u8]) -> Vec<u8> {
-    let mut sense = area.to_vec();
+fn whole_sense(mut sense: Vec<u8>) -> Vec<u8> {
     if sense.len() == usize::from(offload::limits::SENSE_AREA_BYTES)
         && let Some(length) = sense.first_chunk_mut::<2>()
     {

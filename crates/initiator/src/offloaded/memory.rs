@@ -66,21 +66,18 @@ pub(super) struct Task {
     sense: [u8; SENSE_AREA_BYTES as usize],
     /// The session has ended it meanwhile: what the engine still reports of it is of no interest.
     pub(super) abandoned: bool,
+    /// The engine has it. Otherwise the slot waits for another task.
+    used: bool,
 }
 
-impl Task {
+/// What is left of a task.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Left {
     /// The data that was placed.
-    pub(super) fn into_data(self) -> Bytes {
-        match self.data {
-            Data::In(placed, _) => placed.freeze(),
-            Data::Nothing | Data::Out(_) => Bytes::new(),
-        }
-    }
-
-    /// The first `length` bytes of the area for sense data.
-    pub(super) fn sense(&self, length: u16) -> &[u8] {
-        &self.sense[..usize::from(length.min(SENSE_AREA_BYTES))]
-    }
+    pub(super) data: Bytes,
+    /// The first bytes of the area for sense data.
+    pub(super) sense: Vec<u8>,
+    pub(super) abandoned: bool,
 }
 
 /// See the module.
@@ -88,7 +85,7 @@ impl Task {
 pub(super) struct AddressSpace {
     ring: Vec<u8>,
     staged: Vec<u8>,
-    tasks: Vec<Option<Box<Task>>>,
+    tasks: Vec<Task>,
     free: Vec<usize>,
 }
 
@@ -106,28 +103,45 @@ impl AddressSpace {
 
     /// A slot for a task; `None` when the engine can have no further task.
     pub(super) fn begin(&mut self, itt: Itt, data: Data) -> Option<usize> {
-        let task = Box::new(Task { itt, data, sense: [0; SENSE_AREA_BYTES as usize], abandoned: false });
         if let Some(slot) = self.free.pop() {
-            self.tasks[slot] = Some(task);
+            let task = &mut self.tasks[slot];
+            (task.itt, task.data, task.abandoned, task.used) = (itt, data, false, true);
             return Some(slot);
         }
         if self.tasks.len() == MAX_COMMANDS {
             return None;
         }
-        self.tasks.push(Some(task));
+        let sense = [0; SENSE_AREA_BYTES as usize];
+        self.tasks.push(Task { itt, data, sense, abandoned: false, used: true });
         Some(self.tasks.len() - 1)
     }
 
-    /// The engine is done with the task in `slot`.
-    pub(super) fn end(&mut self, slot: usize) -> Option<Task> {
-        let task = self.tasks.get_mut(slot)?.take()?;
+    /// The engine is done with the task in `slot`, which has so many bytes of sense data.
+    pub(super) fn end(&mut self, slot: usize, sense_bytes: u16) -> Option<Left> {
+        let task = self.tasks.get_mut(slot).filter(|task| task.used)?;
+        task.used = false;
         self.free.push(slot);
-        Some(*task)
+        let sense = &mut task.sense[..usize::from(sense_bytes.min(SENSE_AREA_BYTES))];
+        let left = sense.to_vec();
+        sense.fill(0);
+        let data = match std::mem::replace(&mut task.data, Data::Nothing) {
+            Data::In(placed, _) => placed.freeze(),
+            Data::Nothing | Data::Out(_) => Bytes::new(),
+        };
+        Some(Left { data, sense: left, abandoned: task.abandoned })
     }
 
     /// The tasks that the engine has.
     pub(super) fn tasks_mut(&mut self) -> impl Iterator<Item = &mut Task> {
-        self.tasks.iter_mut().flatten().map(Box::as_mut)
+        self.tasks.iter_mut().filter(|task| task.used)
+    }
+
+    fn task(&self, slot: usize) -> Option<&Task> {
+        self.tasks.get(slot).filter(|task| task.used)
+    }
+
+    fn task_mut(&mut self, slot: usize) -> Option<&mut Task> {
+        self.tasks.get_mut(slot).filter(|task| task.used)
     }
 
     /// Address of the data of the task in `slot`.
@@ -150,7 +164,7 @@ impl AddressSpace {
         let (area, slot, offset) = parts(address);
         match area {
             STAGED => into.copy_from_slice(self.staged.get(offset..offset.checked_add(into.len())?)?),
-            DATA => self.tasks.get(slot)?.as_ref()?.data.read(offset, into)?,
+            DATA => self.task(slot)?.data.read(offset, into)?,
             _ => return None,
         }
         Some(())
@@ -162,8 +176,8 @@ impl AddressSpace {
         let end = offset.checked_add(length)?;
         let limit = match area {
             RING => self.ring.len(),
-            SENSE => self.tasks.get(slot)?.as_ref()?.sense.len(),
-            DATA => match self.tasks.get(slot)?.as_ref()?.data {
+            SENSE => self.task(slot)?.sense.len(),
+            DATA => match self.task(slot)?.data {
                 Data::In(_, limit) => limit,
                 Data::Nothing | Data::Out(_) => return None,
             },
@@ -177,10 +191,10 @@ impl AddressSpace {
         match area {
             RING => self.ring.get_mut(offset..offset.checked_add(from.len())?)?.copy_from_slice(from),
             SENSE => {
-                let sense = &mut self.tasks.get_mut(slot)?.as_mut()?.sense;
+                let sense = &mut self.task_mut(slot)?.sense;
                 sense.get_mut(offset..offset.checked_add(from.len())?)?.copy_from_slice(from);
             }
-            DATA => self.tasks.get_mut(slot)?.as_mut()?.data.write(offset, from)?,
+            DATA => self.task_mut(slot)?.data.write(offset, from)?,
             _ => return None,
         }
         Some(())
@@ -237,7 +251,9 @@ mod tests {
             space.write(AddressSpace::sense_address(read) + 250, &some).is_err(),
             "256 bytes of sense data"
         );
-        assert_eq!(space.end(read).unwrap().into_data(), "soonlate");
+        let left = space.end(read, 3).unwrap();
+        assert_eq!((&left.data[..], &left.sense[..], left.abandoned), (&b"soonlate"[..], &[0; 3][..], false));
+        assert_eq!(space.end(read, 0), None, "it has ended");
         assert!(space.write(to, b"soon").is_err(), "it is software's again");
     }
 
@@ -247,7 +263,7 @@ mod tests {
         let begin = |space: &mut AddressSpace| space.begin(Itt(1), Data::Nothing);
         let all: Vec<_> = (0..MAX_COMMANDS).filter_map(|_| begin(&mut space)).collect();
         assert_eq!((all.len(), begin(&mut space)), (MAX_COMMANDS, None));
-        space.end(all[7]);
+        space.end(all[7], 0);
         assert_eq!(begin(&mut space), Some(all[7]));
     }
 }

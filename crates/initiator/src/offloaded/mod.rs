@@ -4,20 +4,19 @@
 //!
 //! ```text
 //!            InitiatorSession (numbers, tags, timeouts, task management, text, NOP, logout)
-//!        Send{pdu} │                                              ▲ PDUs
+//!        Send{pdu} │                                              ▲ ends of commands, PDUs
 //!   ┌──────────────▼──────────────────────────────────────────────┴──────────────┐
-//!   │ sending: SCSI Command → POST_TASK        arriving: TASK_DONE → Data-In and │
-//!   │          every other  → SEND_RAW                   SCSI Response of a task │
-//!   │                                                    RAW_PDU   → the PDU     │
+//!   │ sending: SCSI Command → POST_TASK        arriving: TASK_DONE → executed()  │
+//!   │          every other  → SEND_RAW                   RAW_PDU   → the PDU     │
 //!   └──────────────┬──────────────────────────────────────────────▲──────────────┘
 //!                  ▼ descriptors, received bytes                  │ completions, bytes to send
 //!                                       Engine
 //! ```
 //!
-//! So the session sees a target that sends the data of a read in one PDU, asks for no data of a write, and loses nothing: it
-//! runs at ErrorRecoveryLevel 0, without unsolicited data ([`Agent::session_login`]). What really travels is the engine's:
-//! segments, digests, R2Ts and SNACKs. Both count CmdSN, and because the engine sends in the order in which the session hands
-//! over, both have the same numbers. StatSN is the engine's alone; the session gets numbers without gaps.
+//! So the session sees no Data-In, no R2T, no SCSI Response and no loss: it runs at ErrorRecoveryLevel 0, without unsolicited data
+//! ([`Agent::session_login`]). What really travels is the engine's: segments, digests, R2Ts and SNACKs. Both count CmdSN, and because
+//! the engine sends in the order in which the session hands over, both have the same numbers. StatSN is the engine's alone; the PDUs
+//! that the session still gets have numbers without gaps.
 //!
 //! Commands that an engine cannot carry out (bidirectional ones, CDBs above 16 bytes, reads above [`MAX_PLACED_BYTES`], and those
 //! for which its table has no room) go out by SEND_RAW, and their PDUs come back as RAW_PDU: the session carries them out.
@@ -34,12 +33,13 @@ mod tests;
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use bytes::Bytes;
 use iscsi_core::Time;
 use iscsi_core::initiator::login::LoggedIn;
 use iscsi_core::initiator::session::{InitiatorSession, SessionConfig};
 use iscsi_core::params::{Asymmetric, Bounds};
 use iscsi_core::pdu_reader::RxPdu;
-use iscsi_core::wire::{Bhs, CmdSn, MAX_AHS_LENGTH, StatSn};
+use iscsi_core::wire::{Bhs, CmdSn, MAX_AHS_LENGTH, ScsiResponse, StatSn};
 use offload::encoding::{
     Abort, Completion, DescriptorKind, OpenConn, RECORD_BYTES, SetParams, TaskResult, conn_flags,
 };
@@ -66,6 +66,8 @@ const AT_ONCE: u64 = u64::MAX;
 pub(crate) enum Event {
     /// A PDU for the session.
     Pdu(RxPdu),
+    /// A command has ended: for [`InitiatorSession::executed`].
+    Executed { response: ScsiResponse, sense: Bytes, data: Bytes },
     /// A data digest did not match; the engine has requested the data again, or a loss follows.
     DigestError,
     /// A SNACK was sent.
@@ -93,8 +95,6 @@ pub(crate) struct Agent {
     outgoing: VecDeque<Outgoing>,
     /// What the engine has reported and the session has not got yet.
     completions: VecDeque<Completion>,
-    /// The response of a task whose data was given to the session before.
-    response: Option<RxPdu>,
     unanswered: Unanswered,
     failure: Option<String>,
 }
@@ -153,7 +153,6 @@ impl Agent {
             snack_delay_us,
             outgoing: VecDeque::new(),
             completions: VecDeque::new(),
-            response: None,
             unanswered: Unanswered::new(config.recovery_timeout),
             failure: None,
         };

@@ -12,7 +12,7 @@ use super::{AT_ONCE, Agent, CONN, MAX_PLACED_BYTES};
 #[derive(Debug)]
 pub(super) enum Outgoing {
     /// A command of the engine, whose memory is in this slot.
-    Task(Box<ScsiCommand>, usize),
+    Task(ScsiCommand, usize),
     /// Header segments and data.
     Raw(Vec<u8>),
 }
@@ -47,7 +47,7 @@ impl Agent {
             return None;
         }
         let slot = self.memory.begin(command.itt, data)?;
-        Some(Outgoing::Task(Box::new(command), slot))
+        Some(Outgoing::Task(command, slot))
     }
 
     /// Hands to the engine what it has room for; true when it has taken something.

@@ -105,6 +105,9 @@ impl Play {
             self.agent.forget_ended(&self.session);
             match self.agent.poll() {
                 Some(Event::Pdu(pdu)) => self.session.handle_pdu(self.now, CID, pdu),
+                Some(Event::Executed { response, sense, data }) => {
+                    self.session.executed(self.now, CID, &response, &sense, data);
+                }
                 Some(Event::Lost(why)) => return self.lost = Some(why),
                 Some(Event::DigestError | Event::Snack) => {}
                 None => return,

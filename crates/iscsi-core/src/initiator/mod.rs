@@ -2,7 +2,7 @@
 //!
 //! A session takes [`command::Command`]s and received PDUs; [`session::InitiatorSession::poll_action`] returns what to do next.
 //! Each concern has its own file: `command_window` assigns CmdSNs, `task` holds tasks, `write_data` assembles write data,
-//! `data_out` answers R2Ts, `data_in` checks received data and status, `task_management` deals with commands that take too long,
+//! `data_out` answers R2Ts, `data_in` checks received data and status, `executed` takes the ends of commands that an engine has carried out, `task_management` deals with commands that take too long,
 //! `reject` with rejected PDUs, `messages` with pings and events, `text` with discovery, `connections` with joining, leaving and
 //! failing, `ledger` with statuses, `scheduler` with spreading commands over connections, `recovery` with error recovery levels 1
 //! and 2.
@@ -20,6 +20,7 @@ mod connections;
 mod data_in;
 mod data_out;
 mod exchange;
+mod executed;
 mod invariants;
 mod ledger;
 pub mod login;

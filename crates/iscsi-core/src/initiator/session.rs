@@ -248,6 +248,17 @@ impl InitiatorSession {
 
     /// Takes a PDU received on the connection `cid`.
     pub fn handle_pdu(&mut self, now: Time, cid: Cid, rx: RxPdu) {
+        self.arrives(now, cid, |session| session.dispatch(cid, rx));
+    }
+
+    /// Something has arrived on the connection `cid`, which `handle` takes.
+    #[inline]
+    pub(super) fn arrives(
+        &mut self,
+        now: Time,
+        cid: Cid,
+        handle: impl FnOnce(&mut Self) -> Result<(), CloseReason>,
+    ) {
         self.now = now;
         if self.phase == Phase::Closed {
             return;
@@ -257,7 +268,7 @@ impl InitiatorSession {
             // PDUs that arrived before the connection failed but were not processed are ignored.
             _ => return,
         }
-        match self.dispatch(cid, rx) {
+        match handle(self) {
             Ok(()) => {}
             Err(reason) if self.costs_one_connection(&reason) => self.fail_connection(cid, reason, None),
             Err(reason) => return self.close(reason, self.time2wait()),

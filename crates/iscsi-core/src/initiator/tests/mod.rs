@@ -3,6 +3,7 @@
 mod asymmetric;
 mod connections;
 mod data;
+mod executed;
 mod level_2;
 mod login;
 mod management;

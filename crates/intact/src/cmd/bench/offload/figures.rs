@@ -62,6 +62,23 @@ pub struct RxStages {
     pub left_buffer: u32,
 }
 
+/// When the stages of sending one command with immediate data end, in cycles after its descriptor was offered. Host memory answers in
+/// the next cycle.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+pub struct TxStages {
+    pub bits: u32,
+    pub data_bytes: u32,
+    /// With header and digests.
+    pub pdu_bytes: u32,
+    pub descriptor_taken: u32,
+    /// Its scatter/gather list is there, and the header is made.
+    pub data_requested: u32,
+    pub data_arrives: u32,
+    pub first_beat: u32,
+    /// Its last beat has left the Tx buffer.
+    pub left: u32,
+}
+
 /// A stream of equal Data-In PDUs without a pause, through packet controller and Rx buffer, both digests on.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct RxRate {
@@ -94,6 +111,7 @@ pub struct Cycles {
     pub crc_wide_digest_after: u32,
     pub rx_stages: Vec<RxStages>,
     pub rx_rates: Vec<RxRate>,
+    pub tx_stages: Vec<TxStages>,
 }
 
 /// Instructions of one command in the client's process, all threads, without the kernel's.
@@ -122,6 +140,8 @@ impl HostRow {
 pub struct Host {
     /// Machine and commit.
     pub counted_on: String,
+    /// Commands under way at a time.
+    pub depth: u32,
     pub rows: Vec<HostRow>,
 }
 
@@ -160,6 +180,16 @@ impl Report {
         self.clock(&format!("rx_checked_{bits}"))
     }
 
+    /// The transmit path, for a width.
+    pub fn tx_clock(&self, bits: u32) -> Option<f64> {
+        self.clock(&format!("tx_{bits}"))
+    }
+
+    /// The transmit stages of a width.
+    pub fn tx_stages(&self, bits: u32) -> Option<TxStages> {
+        self.cycles.tx_stages.iter().copied().find(|stages| stages.bits == bits)
+    }
+
     /// The stages of a width.
     pub fn rx_stages(&self, bits: u32) -> Option<RxStages> {
         self.cycles.rx_stages.iter().copied().find(|stages| stages.bits == bits)
@@ -196,6 +226,8 @@ mod tests {
         for bits in [64, 512] {
             let stages = report.rx_stages(bits).unwrap();
             assert!(stages.header_parsed <= stages.data_parsed && stages.data_parsed <= stages.left_buffer);
+            let sent = report.tx_stages(bits).unwrap();
+            assert!(sent.descriptor_taken < sent.data_requested && sent.data_arrives < sent.left);
             let rate = report.rx_rate(bits, 512).unwrap();
             assert!(rate.beats_per_cycle() <= 1.0 && rate.data_bits_per_cycle() < f64::from(bits));
         }

@@ -1,6 +1,6 @@
 //! The result as a document: the paper's tables and figure again, what it claims, and this project's bars.
 
-use super::figures::{Area, HostRow, NONE, Report, RxRate};
+use super::figures::{Area, HostRow, NONE, Report, RxRate, RxStages, TxStages};
 use super::findings;
 use super::papers::{self, CITATION, RX_STAGES, TX_STAGES, figure};
 use crate::cmd::bench::kit::arguments::Extent;
@@ -33,14 +33,23 @@ fn us(cycles: f64, hz: Option<f64>) -> String {
     hz.map_or(NONE.to_owned(), |hz| format!("{:.3}", cycles / hz * 1e6))
 }
 
-/// Cycles and, at the reported clock, microseconds of the receive stages at each width.
-fn ours(report: &Report, cycles: impl Fn(super::figures::RxStages) -> u32) -> Vec<String> {
-    let cell = |bits| {
-        let Some(stages) = report.rx_stages(bits) else { return [NONE.to_owned(), NONE.to_owned()] };
-        let count = cycles(stages);
-        [count.to_string(), us(f64::from(count), report.rx_clock(bits))]
+/// Cycles and, at the reported clock, microseconds at each width.
+fn ours(count: impl Fn(u32) -> Option<u32>, clock: impl Fn(u32) -> Option<f64>) -> Vec<String> {
+    let cell = |bits| match count(bits) {
+        Some(count) => [count.to_string(), us(f64::from(count), clock(bits))],
+        None => [NONE.to_owned(), NONE.to_owned()],
     };
     WIDTHS.into_iter().flat_map(cell).collect()
+}
+
+/// The same of a stage of the receive path.
+fn ours_rx(report: &Report, cycles: impl Fn(RxStages) -> u32) -> Vec<String> {
+    ours(|bits| report.rx_stages(bits).map(&cycles), |bits| report.rx_clock(bits))
+}
+
+/// The same of a stage of the transmit path.
+fn ours_tx(report: &Report, cycles: impl Fn(TxStages) -> u32) -> Vec<String> {
+    ours(|bits| report.tx_stages(bits).map(&cycles), |bits| report.tx_clock(bits))
 }
 
 fn table_2(report: &Report) -> Vec<Block> {
@@ -57,18 +66,26 @@ fn table_2(report: &Report) -> Vec<Block> {
     };
     let none = || vec![NONE.to_owned(); 2 * WIDTHS.len()];
     for stage in TX_STAGES {
+        let ours = match stage {
+            "descriptors" => ours_tx(report, |stages| stages.data_requested - stages.descriptor_taken),
+            "data-digest" => ours_tx(report, |stages| stages.left - stages.data_arrives),
+            _ => none(),
+        };
         table.rows.push(row(
             &format!("Tx {}", stage.replace('-', " ")),
             Some(figure(&format!("table2-tx-{stage}"))),
-            none(),
+            ours,
         ));
     }
     table.rows.push(row("Tx, sum of the stages", Some(papers::sum("tx", &TX_STAGES)), none()));
     table.rows.push(row("Tx, total as printed", Some(figure("table2-tx-total")), none()));
+    let without = papers::sum("tx", &TX_STAGES) - figure("table2-tx-dma") - figure("table2-tx-toe");
+    let total = ours_tx(report, |stages| stages.left - stages.descriptor_taken);
+    table.rows.push(row("Tx without TOE and DMA", Some(without), total));
     for stage in RX_STAGES {
         let ours = match stage {
-            "parse-header-digest" => ours(report, |stages| stages.header_digest_compared),
-            "data-digest-store" => ours(report, |stages| stages.left_buffer - stages.header_parsed),
+            "parse-header-digest" => ours_rx(report, |stages| stages.header_digest_compared),
+            "data-digest-store" => ours_rx(report, |stages| stages.left_buffer - stages.header_parsed),
             _ => none(),
         };
         table.rows.push(row(
@@ -79,7 +96,11 @@ fn table_2(report: &Report) -> Vec<Block> {
     }
     table.rows.push(row("Rx, total as printed", Some(figure("table2-rx-total")), none()));
     let without = figure("table2-rx-parse-header-digest") + figure("table2-rx-data-digest-store");
-    table.rows.push(row("Rx without TOE and DMA", Some(without), ours(report, |stages| stages.left_buffer)));
+    table.rows.push(row(
+        "Rx without TOE and DMA",
+        Some(without),
+        ours_rx(report, |stages| stages.left_buffer),
+    ));
     vec![
         Block::Heading(1, "Table 2: the stages of a frame".to_owned()),
         Block::Table(table),
@@ -87,7 +108,11 @@ fn table_2(report: &Report) -> Vec<Block> {
             "Our header digest is compared while data already arrives, so its time is no part of a sum: the total is from the first beat \
              in to the last beat out of the Rx buffer. The buffer gives no byte away before the data digest was compared, so a frame \
              passes twice, in and out. In a stream the two overlap: see the rates. There is no TOE: TCP is the kernel's. The circuits that \
-             were measured end at the Rx buffer, so the rows of DMA and of the transmit module are empty."
+             were measured for the receive rows end at the Rx buffer. The transmit rows are of the whole engine: one command with the data of a \
+             frame as immediate data, from the descriptor (and the fetch of its list) to the last beat out of the Tx buffer; the digest of its \
+             header is made while the header enters that buffer, and costs no cycle of its own. Host memory is a model that answers in the \
+             next cycle, so the rows of DMA are empty. A PDU leaves when all of it is there, because host memory may still refuse: so the data \
+             passes twice here too."
                 .to_owned(),
         ),
     ]
@@ -187,8 +212,17 @@ fn table_3(report: &Report) -> Vec<Block> {
 
 fn figure_12(report: &Report) -> Vec<Block> {
     let mut table = Table::new(
-        "Instructions of one command in the client's process, all its threads, without the kernel's; counted by callgrind over a session \
-         with our target, one command at a time. With the engine: without what the engine in software executes, which hardware would.",
+        format!(
+            "Instructions of one command in the client's process, all its threads, without the kernel's; counted by callgrind over a session \
+             with our target, commands under way at a time: {}, {}. With the engine: without what the engine in software executes, which \
+             hardware would.",
+            report.host.depth,
+            if report.host.depth == 1 {
+                "read data is copied once for the caller"
+            } else {
+                "without a copy for the caller"
+            },
+        ),
         &["command", "digests", "host, no engine", "host, engine", "times fewer", "inside the engine"],
     );
     let whole = |row: Option<&HostRow>, value: fn(&HostRow) -> f64| {
