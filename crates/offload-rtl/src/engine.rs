@@ -426,7 +426,8 @@ impl RtlEngine {
             let beat = &received[at..received.len().min(at + circuit.width.bytes())];
             let beat = (!beat.is_empty()).then_some(beat);
             let answers = !circuit.reads.is_empty();
-            circuit.cycle(memory, Given { descriptor, beat, receives: true, sends: true, release: 0 });
+            circuit
+                .cycle(memory, Given { descriptor, beat, receives: true, sends: true, ..Given::default() });
             let last = &circuit.last;
             let ports = Ports {
                 descriptor: descriptor.is_some() && last.descriptor_ready != 0,

@@ -183,6 +183,11 @@ pub(crate) struct Pipe {
 }
 
 impl Pipe {
+    /// Arrivals that a fault holds back: nobody has acknowledged them.
+    pub(crate) fn held_back(&self) -> usize {
+        self.parked.len()
+    }
+
     fn new(path: &PathConfig) -> Self {
         Self {
             queue: VecDeque::new(),

@@ -41,9 +41,14 @@ impl State {
             (Some(air), Some(number)) => on_air(air.link.endpoint(number, host(side))),
             _ => self.on_wire(conn, side)?,
         };
-        // What arrives is acknowledged, and acknowledges what came the other way: a fault holds back both.
-        let delivered_at = c.pipes.iter().map(|pipe| pipe.measured.delivered_at).max().unwrap_or_default();
-        Some(TcpInfo { last_ack_received: Duration::from_nanos(self.now - delivered_at), ..known })
+        // What arrives is acknowledged.
+        let since = |pipe: Side| Duration::from_nanos(self.now - c.pipes[pipe.0].measured.delivered_at);
+        Some(TcpInfo {
+            last_ack_received: since(side),
+            last_data_received: since(side.other()),
+            unacked_segments: known.unacked_segments + c.pipes[side.0].held_back() as u32,
+            ..known
+        })
     }
 
     /// On a wire. Only the initiator's hosts know anything: what a target concludes from it is not part of this model.
@@ -53,7 +58,8 @@ impl State {
             return None;
         }
         if !path.congestion {
-            return Some(TcpInfo::default());
+            // What is under way is not counted here; something may always be.
+            return Some(TcpInfo { unacked_segments: 1, ..TcpInfo::default() });
         }
         let c = &self.network.conns[conn];
         let (out, back) = (&c.pipes[side.0], &c.pipes[side.other().0]);

@@ -281,14 +281,13 @@ impl Up {
     }
 }
 
-/// When a TCP was last known to be alive: now, if it has waited for less than so many of its own timeouts (RFC 6298, with the shortest of
-/// Linux).
+/// When a TCP was last known to be alive: now, if nothing of ours is on its way, for then the peer owes no acknowledgement and its program
+/// may be slow; now, if it has waited for less than so many of its own timeouts (RFC 6298, with the shortest of Linux).
 fn alive_at(info: &TcpInfo, now: Time, timeouts: u32) -> Time {
     let timeout = info.rtt + (4 * info.rtt_variation).max(MIN_TCP_TIMEOUT);
-    match info.last_ack_received < timeout * timeouts {
-        true => now,
-        false => now.saturating_sub(info.last_ack_received),
-    }
+    let silence = info.last_ack_received.min(info.last_data_received);
+    let owes_nothing = info.unacked_segments == 0 && info.unsent_bytes == 0;
+    if owes_nothing || silence < timeout * timeouts { now } else { now.saturating_sub(silence) }
 }
 
 fn sum(a: LinkStats, b: LinkStats) -> LinkStats {

@@ -13,7 +13,7 @@
 //!                                       Engine
 //! ```
 //!
-//! So the session sees no Data-In, no R2T, no SCSI Response and no loss: it runs at ErrorRecoveryLevel 0, without unsolicited data
+//! So of the commands that the engine carries out the session sees no Data-In, no R2T, no SCSI Response and no loss: it runs at ErrorRecoveryLevel 0, without unsolicited data
 //! ([`Agent::session_login`]). What really travels is the engine's: segments, digests, R2Ts and SNACKs. Both count CmdSN, and because
 //! the engine sends in the order in which the session hands over, both have the same numbers. StatSN is the engine's alone; the PDUs
 //! that the session still gets have numbers without gaps.

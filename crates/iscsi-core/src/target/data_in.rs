@@ -3,11 +3,11 @@
 use bytes::Bytes;
 use iscsi_wire::{Cid, DataIn, DataSn, Itt, Lun, ScsiResponse, StatSn, TaskManagementResponse, Ttt};
 
-use super::actions::{Action, Completion, Shortage};
+use super::actions::{Action, Completion};
 use super::fence::{Answer, HeldBack};
 use super::read_plan::{ReadPlan, Residual};
 use super::recovery::retained::{Outcome, Report};
-use super::sense::{BUSY, CHECK_CONDITION, TASK_SET_FULL};
+use super::sense::CHECK_CONDITION;
 use super::session::TargetSession;
 use super::task::{Ending, State, Task, TaskId};
 use crate::pdu_writer::{TxData, TxPdu};
@@ -43,6 +43,7 @@ impl TargetSession {
                 status: completion.status,
                 sense: completion.sense,
                 transfer_bytes: completion.transfer_bytes,
+                shortage: None,
             });
             return;
         }
@@ -56,12 +57,7 @@ impl TargetSession {
         if task.expects_data() || task.state == State::Held || self.tasks.is_leaving(id) {
             return;
         }
-        let Some(Ending { status, sense, transfer_bytes }) = task.ending.clone() else { return };
-        let shortage = match status {
-            BUSY => Some(Shortage::Busy),
-            TASK_SET_FULL => Some(Shortage::TaskSetFull),
-            _ => None,
-        };
+        let Some(Ending { status, sense, transfer_bytes, shortage }) = task.ending.clone() else { return };
         if let Some(shortage) = shortage {
             let lun = task.lun();
             self.act(Action::Refused { lun, shortage });

@@ -10,11 +10,11 @@ use iscsi_wire::{Ahs, Cid, DataOut, DataSn, R2t, R2tSn, ScsiCommand, Ttt, parse_
 use smallvec::SmallVec;
 
 use super::aborts::Discarded;
-use super::actions::{Action, Command};
+use super::actions::{Action, Command, Shortage};
 use super::recovery::recovery_r2t::{self, Place};
-use super::sense::{BUSY, Condition, TASK_SET_FULL};
+use super::sense::Condition;
 use super::session::TargetSession;
-use super::task::{Ending, Sequence, State, Task, TaskId};
+use super::task::{Sequence, State, Task, TaskId};
 use crate::error::{Disposition, Fault};
 use crate::negotiation::Role;
 use crate::params::{self, DataOrder};
@@ -116,9 +116,9 @@ impl TargetSession {
         if self.writes.take_early(unasked) {
             task.share.early = unasked;
         } else {
-            let status = if self.outstanding() > 0 { TASK_SET_FULL } else { BUSY };
+            let shortage = if self.outstanding() > 0 { Shortage::TaskSetFull } else { Shortage::Busy };
             task.drop_data();
-            task.ending = Some(Ending { status, sense: Bytes::new(), transfer_bytes: 0 });
+            task.ending = Some(shortage.into());
         }
     }
 
@@ -158,7 +158,7 @@ impl TargetSession {
         for id in ids {
             let Some(task) = self.tasks.get_mut(id) else { continue };
             task.drop_data();
-            task.ending = Some(Ending { status: BUSY, sense: Bytes::new(), transfer_bytes: 0 });
+            task.ending = Some(Shortage::Busy.into());
             self.after_data(id);
         }
     }

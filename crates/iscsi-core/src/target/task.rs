@@ -18,10 +18,11 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use iscsi_wire::{Cid, CmdSn, DataSn, Itt, Lun, ScsiCommand, Ttt};
 
+use super::actions::Shortage;
 pub use super::pieces::DataOutPieces;
 use super::pieces::{keep, trim};
 use super::scattered::Scattered;
-use super::sense::{CHECK_CONDITION, Condition};
+use super::sense::{BUSY, CHECK_CONDITION, Condition, TASK_SET_FULL};
 use crate::extents::Refused;
 use crate::params::DataOrder;
 
@@ -76,6 +77,18 @@ pub(super) struct Ending {
     pub sense: Bytes,
     /// SCSI transfer length, for the residual.
     pub transfer_bytes: u64,
+    /// Why the session ends it, if that is for lack of memory: the logical unit does not know of this status.
+    pub shortage: Option<Shortage>,
+}
+
+impl From<Shortage> for Ending {
+    fn from(shortage: Shortage) -> Self {
+        let status = match shortage {
+            Shortage::Busy => BUSY,
+            Shortage::TaskSetFull => TASK_SET_FULL,
+        };
+        Self { status, sense: Bytes::new(), transfer_bytes: 0, shortage: Some(shortage) }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -302,6 +315,7 @@ impl Task {
             status: CHECK_CONDITION,
             sense: condition.sense(),
             transfer_bytes: 0,
+            shortage: None,
         });
     }
 

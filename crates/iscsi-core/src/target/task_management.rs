@@ -336,7 +336,12 @@ impl TargetSession {
     fn end_as_aborted(&mut self, id: TaskId, wait: &mut AbortWait) {
         let Some(task) = self.tasks.get_mut(id) else { return };
         task.drop_data();
-        task.ending = Some(Ending { status: TASK_ABORTED, sense: bytes::Bytes::new(), transfer_bytes: 0 });
+        task.ending = Some(Ending {
+            status: TASK_ABORTED,
+            sense: bytes::Bytes::new(),
+            transfer_bytes: 0,
+            shortage: None,
+        });
         if task.state == State::Held {
             task.state = State::Released;
             self.withdraw_held(id);

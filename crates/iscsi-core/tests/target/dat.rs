@@ -436,6 +436,20 @@ fn r2ts_that_nobody_answers_give_way() {
     assert_eq!(peer.session().holdings().tasks, 0);
 }
 
+/// A status of the logical unit that waits for data is the unit's own: it knows of it.
+#[test]
+fn a_unit_is_not_told_of_its_own_busy() {
+    Peer::logged_in("InitialR2T=Yes ImmediateData=No").play(
+        "I> ScsiCommand itt=1 F W edtl=4096
+         D< Start itt=1
+         D> need itt=1 bytes=4096
+         T< R2t itt=1 ttt=0 offset=0 len=4096
+         D> complete itt=1 status=8
+         I> DataOut itt=1 ttt=0 F offset=0 data=4096
+         T< ScsiResponse itt=1 status=0x08",
+    );
+}
+
 /// Without memory for unsolicited data the command ends with BUSY; with TASK SET FULL where others of the session will free some.
 // covers: SNS-06
 #[test]

@@ -216,7 +216,7 @@ impl Sessions {
         self.looked_at.get()
     }
 
-    /// The discovery session `key` ends at `end`, which is not before the end of those before it.
+    /// The discovery session `key` ends at `end`. One behind another that ends later waits for it.
     pub(crate) fn end_discovery_at(&mut self, key: SessionKey, end: Time) {
         self.discovery.push_back((end, key));
     }
