@@ -42,10 +42,9 @@ impl State {
             _ => self.on_wire(conn, side)?,
         };
         // What arrives is acknowledged.
-        let since = |pipe: Side| Duration::from_nanos(self.now - c.pipes[pipe.0].measured.delivered_at);
+        let delivered_at = c.pipes.iter().map(|pipe| pipe.measured.delivered_at).max().unwrap_or_default();
         Some(TcpInfo {
-            last_ack_received: since(side),
-            last_data_received: since(side.other()),
+            last_received: Duration::from_nanos(self.now - delivered_at),
             unacked_segments: known.unacked_segments + c.pipes[side.0].held_back() as u32,
             ..known
         })

@@ -26,10 +26,8 @@ pub struct TcpInfo {
     /// Segments that arrived out of order since the beginning, as those do that follow a lost one; 0 where the kernel does not count
     /// them (Linux before 5.4).
     pub out_of_order_segments: u32,
-    /// Time since the peer last acknowledged anything. A stream that only comes in acknowledges nothing new and may not count.
-    pub last_ack_received: Duration,
-    /// Time since data last arrived.
-    pub last_data_received: Duration,
+    /// Time since the peer last acknowledged anything, or sent data.
+    pub last_received: Duration,
     /// Bytes that the peer has acknowledged since the beginning; 0 where the kernel does not count them (Linux before 4.1).
     pub acked_bytes: u64,
     /// Bytes that the kernel has accepted and not yet sent.
@@ -60,8 +58,8 @@ pub(super) fn query(fd: BorrowedFd<'_>) -> Option<TcpInfo> {
         unacked_segments: raw.tcpi_unacked,
         total_retransmits: raw.tcpi_total_retrans,
         out_of_order_segments: raw.tcpi_rcv_ooopack,
-        last_ack_received: Duration::from_millis(raw.tcpi_last_ack_recv.into()),
-        last_data_received: Duration::from_millis(raw.tcpi_last_data_recv.into()),
+        // A stream that only comes in acknowledges nothing new, and is not counted by the first.
+        last_received: Duration::from_millis(raw.tcpi_last_ack_recv.min(raw.tcpi_last_data_recv).into()),
         acked_bytes: raw.tcpi_bytes_acked,
         unsent_bytes: raw.tcpi_notsent_bytes,
     })

@@ -285,9 +285,12 @@ impl Up {
 /// may be slow; now, if it has waited for less than so many of its own timeouts (RFC 6298, with the shortest of Linux).
 fn alive_at(info: &TcpInfo, now: Time, timeouts: u32) -> Time {
     let timeout = info.rtt + (4 * info.rtt_variation).max(MIN_TCP_TIMEOUT);
-    let silence = info.last_ack_received.min(info.last_data_received);
     let owes_nothing = info.unacked_segments == 0 && info.unsent_bytes == 0;
-    if owes_nothing || silence < timeout * timeouts { now } else { now.saturating_sub(silence) }
+    if owes_nothing || info.last_received < timeout * timeouts {
+        now
+    } else {
+        now.saturating_sub(info.last_received)
+    }
 }
 
 fn sum(a: LinkStats, b: LinkStats) -> LinkStats {

@@ -5,6 +5,7 @@ use iscsi_wire::{Cid, Lun, TaskAttribute, TmfFunction};
 pub use payload::Payload;
 use smallvec::SmallVec;
 
+pub use super::sense::Shortage;
 use super::task::{DataOutPieces, TaskId};
 use crate::pdu_writer::TxPdu;
 
@@ -97,15 +98,6 @@ pub enum CloseReason {
     Ended,
     /// The initiator requested the loss of its nexus (RFC 7144 6.3).
     NexusReset,
-}
-
-/// How a command ends for whose data there is no memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shortage {
-    /// BUSY.
-    Busy,
-    /// TASK SET FULL: other commands of the session will free some.
-    TaskSetFull,
 }
 
 /// What to do next; see [`super::session::TargetSession::poll_action`].

@@ -10,9 +10,9 @@ use iscsi_wire::{Ahs, Cid, DataOut, DataSn, R2t, R2tSn, ScsiCommand, Ttt, parse_
 use smallvec::SmallVec;
 
 use super::aborts::Discarded;
-use super::actions::{Action, Command, Shortage};
+use super::actions::{Action, Command};
 use super::recovery::recovery_r2t::{self, Place};
-use super::sense::Condition;
+use super::sense::{Condition, Shortage};
 use super::session::TargetSession;
 use super::task::{Sequence, State, Task, TaskId};
 use crate::error::{Disposition, Fault};

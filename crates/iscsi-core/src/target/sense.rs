@@ -11,6 +11,15 @@ pub(super) const CHECK_CONDITION: u8 = 0x02;
 /// SCSI status TASK ABORTED.
 pub(super) const TASK_ABORTED: u8 = 0x40;
 
+/// How a command ends for whose data there is no memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shortage {
+    /// BUSY.
+    Busy,
+    /// TASK SET FULL: other commands of the session will free some.
+    TaskSetFull,
+}
+
 /// Additional sense of an iSCSI condition; the sense key is always ABORTED COMMAND.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Condition {

@@ -18,11 +18,10 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use iscsi_wire::{Cid, CmdSn, DataSn, Itt, Lun, ScsiCommand, Ttt};
 
-use super::actions::Shortage;
 pub use super::pieces::DataOutPieces;
 use super::pieces::{keep, trim};
 use super::scattered::Scattered;
-use super::sense::{BUSY, CHECK_CONDITION, Condition, TASK_SET_FULL};
+use super::sense::{BUSY, CHECK_CONDITION, Condition, Shortage, TASK_SET_FULL};
 use crate::extents::Refused;
 use crate::params::DataOrder;
 
