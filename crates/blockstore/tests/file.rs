@@ -232,6 +232,11 @@ fn a_read_only_store_can_be_made_to_take_changes() {
     assert!(matches!(store.write(0, &[&[1; 512]], Durability::Cached), Err(StoreError::ReadOnly)));
     assert!(refused(&path, &FileOptions::default()).contains("in use"), "it has its lock again");
     drop(reader);
+    let label = path.with_extension("intact");
+    fs::write(&label, b"not a label").unwrap();
+    store.make_writable().unwrap_err();
+    fs::remove_file(&label).unwrap();
+    drop(FileStore::open(&path, &read_only()).expect("others may read it again"));
     store.make_writable().unwrap();
     store.make_writable().unwrap();
     assert!(!store.geometry().read_only);

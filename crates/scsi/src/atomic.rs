@@ -35,7 +35,6 @@ pub(crate) fn compare_and_write(request: &Request<'_>) -> Execution {
         blocks,
         durable: request.cdb.bit(1, 3) || !lu.write_cache(),
         bytes: wire_bytes(lu, 2 * blocks, protection.as_ref()),
-        then: None,
     })
     .protected(protection)
 }

@@ -64,18 +64,16 @@ pub(crate) struct WritePlan {
     pub(crate) durable: bool,
     /// Bytes that the CDB requests.
     pub(crate) bytes: u64,
-    /// What follows when it is written.
-    pub(crate) then: Option<Box<dyn Continuation>>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum WriteKind {
     Write,
     Atomic,
-    /// Sets bits; `and`: clears them.
-    OrWrite {
-        and: bool,
-    },
+    /// Sets bits.
+    OrWrite,
+    /// Clears them, and continues.
+    AndWrite(Box<dyn Continuation>),
     /// The data is no longer needed.
     Discard,
     WriteAndVerify {
@@ -206,14 +204,6 @@ impl Execution {
     pub(crate) fn medium(op: MediumOp, plan: MediumPlan) -> Self {
         let bytes = plan.transfer_bytes;
         Self::at(Step::Medium(op), Next::Medium(plan), bytes)
-    }
-
-    /// Continues with `then` when the data-out for which it waits has been written.
-    pub(crate) fn and_then(mut self, then: impl Continuation + 'static) -> Self {
-        if let Next::Write(plan) = &mut self.next {
-            plan.then = Some(Box::new(then));
-        }
-        self
     }
 
     /// How to treat the protection information of the blocks of the medium operation; `None` when the unit has none.
@@ -350,7 +340,8 @@ impl WritePlan {
         if arrived < self.bytes {
             let whole = match self.kind {
                 WriteKind::Write
-                | WriteKind::OrWrite { .. }
+                | WriteKind::OrWrite
+                | WriteKind::AndWrite(_)
                 | WriteKind::Discard
                 | WriteKind::WriteAndVerify { .. }
                 | WriteKind::Compare => arrived.is_multiple_of(block_bytes),
@@ -367,21 +358,29 @@ impl WritePlan {
                 return Execution::good();
             }
         }
-        let WritePlan { lba, blocks, durable, .. } = self;
-        let mut after = self.then.map_or(After::End, After::Then);
+        let WritePlan { kind, lba, blocks, durable, bytes } = self;
+        let mut after = After::End;
         let miscompare_lba = After::MiscompareLba { lba, block_bytes: wire_block };
-        let op = match self.kind {
+        let op = match kind {
             WriteKind::Write => MediumOp::Write { lba, blocks, durable },
             WriteKind::Atomic => MediumOp::WriteAtomic { lba, blocks, durable },
-            WriteKind::OrWrite { and } => MediumOp::OrWrite { lba, blocks, and, durable },
+            WriteKind::OrWrite => MediumOp::OrWrite { lba, blocks, and: false, durable },
+            WriteKind::AndWrite(then) => {
+                after = After::Then(then);
+                MediumOp::OrWrite { lba, blocks, and: true, durable }
+            }
             WriteKind::Discard => return Execution::good(),
             WriteKind::WriteAndVerify { bytchk } => {
                 after = miscompare_lba;
                 MediumOp::WriteAndVerify { lba, blocks, bytchk, durable }
             }
-            WriteKind::Compare | WriteKind::CompareOneBlock => {
+            WriteKind::Compare => {
                 after = miscompare_lba;
-                MediumOp::Compare { lba, blocks, one_block: self.kind == WriteKind::CompareOneBlock }
+                MediumOp::Compare { lba, blocks, one_block: false }
+            }
+            WriteKind::CompareOneBlock => {
+                after = miscompare_lba;
+                MediumOp::Compare { lba, blocks, one_block: true }
             }
             WriteKind::CompareAndWrite => {
                 after = After::MiscompareOffset;
@@ -395,7 +394,7 @@ impl WritePlan {
                 MediumOp::WriteSame { lba, blocks, unmap, zero, durable }
             }
         };
-        Execution::medium(op, MediumPlan { transfer_bytes: self.bytes, good: Status::Good, after })
+        Execution::medium(op, MediumPlan { transfer_bytes: bytes, good: Status::Good, after })
     }
 }
 

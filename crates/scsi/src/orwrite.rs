@@ -113,7 +113,7 @@ fn set(request: &Request<'_>, fields: Fields, expected: u32) -> Execution {
         return busy();
     };
     match fate {
-        Fate::Perform => write_blocks(request, fields, WriteKind::OrWrite { and: false }).keeping(held),
+        Fate::Perform => write_blocks(request, fields, WriteKind::OrWrite).keeping(held),
         Fate::Discard => write_blocks(request, fields, WriteKind::Discard),
         Fate::Refuse => mismatch(),
     }
@@ -129,7 +129,7 @@ fn change_and_clear(request: &Request<'_>, fields: Fields, expected: u32, new: N
         None => mismatch(),
         Some(None) => busy(),
         Some(Some(held)) => {
-            let execution = write_blocks(request, fields, WriteKind::OrWrite { and: true }).and_then(new);
+            let execution = write_blocks(request, fields, WriteKind::AndWrite(Box::new(new)));
             if fields.blocks == 0 && execution.is_good() {
                 request.lu.with_state(|state| state.generations.change(new));
             }

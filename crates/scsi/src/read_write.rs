@@ -191,7 +191,7 @@ pub(crate) fn write_blocks(request: &Request<'_>, fields: Fields, kind: WriteKin
     let compares = matches!(kind, WriteKind::Compare | WriteKind::CompareOneBlock);
     let field = match kind {
         _ if compares => ProtectField::Verify,
-        WriteKind::OrWrite { .. } => ProtectField::Or,
+        WriteKind::OrWrite | WriteKind::AndWrite(_) => ProtectField::Or,
         _ => ProtectField::Write,
     };
     let protection = match check_access(request, fields, field) {
@@ -204,7 +204,7 @@ pub(crate) fn write_blocks(request: &Request<'_>, fields: Fields, kind: WriteKin
     // WRITE AND VERIFY reads back what has reached the medium, so its write is always durable.
     let through =
         matches!(kind, WriteKind::WriteAndVerify { .. }) || (!compares && fields.flag(request.cdb, FUA_BIT));
-    let sent = if kind == WriteKind::CompareOneBlock { 1 } else { fields.blocks };
+    let sent = if matches!(kind, WriteKind::CompareOneBlock) { 1 } else { fields.blocks };
     Execution::write(WritePlan {
         kind,
         lba: fields.lba,
@@ -212,7 +212,6 @@ pub(crate) fn write_blocks(request: &Request<'_>, fields: Fields, kind: WriteKin
         //= sbc3 4.15 CDB-07 MOD-03
         durable: through || !request.lu.write_cache(),
         bytes: wire_bytes(request.lu, sent, protection.as_ref()),
-        then: None,
     })
     .protected(protection)
 }

@@ -51,7 +51,6 @@ fn write_same(request: &Request<'_>, mut fields: Fields, no_data_out: bool) -> E
         blocks,
         durable,
         bytes: wire_bytes(lu, 1, protection.as_ref()),
-        then: None,
     })
     .protected(protection)
 }

@@ -323,7 +323,7 @@ fn caw_01_compare_and_write_replaces_what_matches() {
     config.limits.max_compare_and_write_blocks = 8;
     let mut disk = Disk::with(config);
     disk.run(&cdb::compare_and_write(0, 9)).fails(5, 0x24, 0);
-    let zeros = pattern(8, 0).iter().map(|_| 0).collect::<Vec<u8>>();
+    let zeros = vec![0; pattern(8, 0).len()];
     disk.send(&cdb::compare_and_write(0, 8), &[zeros, pattern(8, 3)].concat()).good();
 }
 

@@ -496,8 +496,11 @@ impl BlockStore for FileStore {
         if !self.read_only() {
             return Ok(());
         }
-        let writable = self.os.writable(&self.name, self.size())?;
-        self.health.label().make_writable()?;
+        let writable = self.os.writable(&self.name, self.size()).and_then(|writable| {
+            self.health.label().make_writable()?;
+            Ok(writable)
+        });
+        let writable = writable.inspect_err(|_| self.os.share_lock(&self.name))?;
         self.no_punch.store(!writable.can_punch, Ordering::Relaxed);
         let _ = self.writable.set(writable);
         Ok(())

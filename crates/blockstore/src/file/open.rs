@@ -167,9 +167,7 @@ fn open_or_create(path: &Path, name: &str, options: &FileOptions) -> Result<(Fil
             }
         }
         Ok(metadata) if metadata.is_file() => {
-            if !options.read_only {
-                check_no_loop_device(&metadata, name)?;
-            }
+            check_no_loop_device(&metadata, name, options.read_only)?;
         }
         Ok(_) => return Err(wrong_type(name)),
         Err(error)

@@ -44,6 +44,8 @@ pub(super) trait OsFile: Send + Sync {
     fn seek_hole(&self, from: u64) -> Result<u64, Errno>;
     /// The same file opened for writing too, if this one was opened read-only. `name` is for messages.
     fn writable(&self, name: &str, size_bytes: u64) -> Result<Writable, StoreError>;
+    /// Makes the lock of a file that stays read-only a shared one again.
+    fn share_lock(&self, name: &str);
 }
 
 /// A file that was opened read-only, opened for writing.
@@ -89,21 +91,15 @@ impl RealFile {
         }
     }
 
-    /// Locks the file exclusively and opens it for writing. If that fails, the lock is shared again.
+    /// Locks the file exclusively and opens it for writing.
     fn open_for_writing(&self, name: &str) -> Result<File, StoreError> {
-        let open = || {
-            lock(&self.file, name, false)?;
-            let mut how = OpenOptions::new();
-            how.read(true).write(true);
-            if self.block_device {
-                how.custom_flags(OFlags::EXCL.bits().cast_signed());
-            }
-            how.open(path_again(&self.file)).map_err(|source| cannot(name, "open it for writing", source))
-        };
-        open().inspect_err(|_| {
-            // A lock that could not be converted is lost. If another process has it now, our reads of the file do no harm.
-            let _ = lock(&self.file, name, true);
-        })
+        lock(&self.file, name, false)?;
+        let mut how = OpenOptions::new();
+        how.read(true).write(true);
+        if self.block_device {
+            how.custom_flags(OFlags::EXCL.bits().cast_signed());
+        }
+        how.open(path_again(&self.file)).map_err(|source| cannot(name, "open it for writing", source))
     }
 }
 
@@ -184,11 +180,16 @@ impl OsFile for RealFile {
     fn writable(&self, name: &str, size_bytes: u64) -> Result<Writable, StoreError> {
         let file = self.open_for_writing(name)?;
         let metadata = file.metadata().map_err(|source| cannot(name, "look at it", source))?;
-        check_no_loop_device(&metadata, name)?;
+        check_no_loop_device(&metadata, name, false)?;
         // The lock stays with the file that was opened first.
         let file = RealFile::new(file, self.block_device);
         let can_punch = file.can_punch(&metadata, size_bytes);
         Ok(Writable { file: Box::new(file), can_punch })
+    }
+
+    fn share_lock(&self, name: &str) {
+        // A lock that could not be converted is lost. If another process has it now, our reads of the file do no harm.
+        let _ = lock(&self.file, name, true);
     }
 }
 

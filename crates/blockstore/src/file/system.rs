@@ -30,13 +30,19 @@ pub(super) fn lock(file: &File, name: &str, read_only: bool) -> Result<(), Store
     }
 }
 
-/// Refuses to change a file that also backs a loop device: neither of the two would see what the other has in its cache.
-pub(super) fn check_no_loop_device(file: &Metadata, name: &str) -> Result<(), StoreError> {
-    check_no_loop_device_of(Path::new(BLOCK_DEVICES), file, name)
+/// Refuses to change a file that also backs a loop device: neither of the two would see what the other has in its cache. It may be read.
+pub(super) fn check_no_loop_device(file: &Metadata, name: &str, read_only: bool) -> Result<(), StoreError> {
+    check_no_loop_device_of(Path::new(BLOCK_DEVICES), file, name, read_only)
 }
 
-fn check_no_loop_device_of(devices: &Path, file: &Metadata, name: &str) -> Result<(), StoreError> {
-    loop_device_of(devices, file).map_or(Ok(()), |device| {
+fn check_no_loop_device_of(
+    devices: &Path,
+    file: &Metadata,
+    name: &str,
+    read_only: bool,
+) -> Result<(), StoreError> {
+    let device = if read_only { None } else { loop_device_of(devices, file) };
+    device.map_or(Ok(()), |device| {
         Err(StoreError::Unusable(format!(
             "{name} is behind the loop device /dev/{device}, which may be mounted; release it first (umount, losetup -d /dev/{device}), \
              or open it with ro"
@@ -108,9 +114,12 @@ mod tests {
         let link = directory.path().join("link");
         std::os::unix::fs::symlink(&disk, &link).unwrap();
         std::fs::write(devices.join("loop7/loop/backing_file"), format!("{}\n", link.display())).unwrap();
-        let check = |path: &Path| check_no_loop_device_of(&devices, &std::fs::metadata(path).unwrap(), "it");
-        let refused = check(&disk).unwrap_err().to_string();
+        let check = |path: &Path, read_only| {
+            check_no_loop_device_of(&devices, &std::fs::metadata(path).unwrap(), "it", read_only)
+        };
+        let refused = check(&disk, false).unwrap_err().to_string();
         assert!(refused.contains("losetup -d /dev/loop7") && refused.contains("with ro"), "{refused}");
-        check(&other).unwrap();
+        check(&disk, true).unwrap();
+        check(&other, false).unwrap();
     }
 }

@@ -147,6 +147,8 @@ impl OsFile for Disk {
     fn writable(&self, name: &str, _size_bytes: u64) -> Result<Writable, StoreError> {
         Err(StoreError::Unusable(name.to_owned()))
     }
+
+    fn share_lock(&self, _name: &str) {}
 }
 
 const SIZE: u64 = 256 * 1024;

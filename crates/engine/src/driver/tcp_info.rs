@@ -58,9 +58,41 @@ pub(super) fn query(fd: BorrowedFd<'_>) -> Option<TcpInfo> {
         unacked_segments: raw.tcpi_unacked,
         total_retransmits: raw.tcpi_total_retrans,
         out_of_order_segments: raw.tcpi_rcv_ooopack,
-        // A stream that only comes in acknowledges nothing new, and is not counted by the first.
+        // Either shows that the peer is there.
         last_received: Duration::from_millis(raw.tcpi_last_ack_recv.min(raw.tcpi_last_data_recv).into()),
         acked_bytes: raw.tcpi_bytes_acked,
         unsent_bytes: raw.tcpi_notsent_bytes,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsFd;
+    use std::time::Instant;
+
+    use super::*;
+
+    /// Nothing is sent that could be acknowledged.
+    #[test]
+    fn a_stream_that_only_comes_in_has_received_something_lately() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut receiver, _) = listener.accept().unwrap();
+        let begin = Instant::now();
+        loop {
+            sender.write_all(&[1; 1000]).unwrap();
+            receiver.read_exact(&mut [0; 1000]).unwrap();
+            let age = query(receiver.as_fd()).unwrap().last_received;
+            let elapsed = begin.elapsed();
+            if elapsed > Duration::from_millis(500) && age < elapsed / 4 {
+                break;
+            }
+            assert!(
+                elapsed < Duration::from_secs(20),
+                "{age:?} since something was received, after {elapsed:?}"
+            );
+        }
+    }
 }

@@ -309,3 +309,36 @@ fn sum(a: LinkStats, b: LinkStats) -> LinkStats {
         },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Time = Duration::from_secs(10);
+
+    /// A TCP with a timeout of 250 ms and a segment under way.
+    fn silent_for(last_received: Duration) -> TcpInfo {
+        let rtt = Duration::from_millis(50);
+        TcpInfo { rtt, unacked_segments: 1, last_received, ..TcpInfo::default() }
+    }
+
+    #[test]
+    fn a_tcp_that_waits_for_an_acknowledgement_is_as_old_as_what_it_received() {
+        let ms = Duration::from_millis;
+        assert_eq!(alive_at(&silent_for(ms(249)), NOW, 1), NOW);
+        assert_eq!(alive_at(&silent_for(ms(250)), NOW, 1), NOW - ms(250));
+        assert_eq!(alive_at(&silent_for(ms(250)), NOW, 2), NOW);
+        let unsteady = TcpInfo { rtt_variation: ms(100), ..silent_for(ms(449)) };
+        assert_eq!(alive_at(&unsteady, NOW, 1), NOW);
+        assert_eq!(alive_at(&silent_for(NOW + ms(1)), NOW, 1), Time::ZERO);
+        let unsent = TcpInfo { unacked_segments: 0, unsent_bytes: 1, ..silent_for(ms(300)) };
+        assert_eq!(alive_at(&unsent, NOW, 1), NOW - ms(300), "its window is closed, or its path is");
+    }
+
+    /// The peer's program may be slow: that is for pings to find.
+    #[test]
+    fn a_tcp_that_is_owed_no_acknowledgement_is_alive() {
+        let idle = TcpInfo { unacked_segments: 0, ..silent_for(Duration::from_secs(5)) };
+        assert_eq!(alive_at(&idle, NOW, 1), NOW);
+    }
+}

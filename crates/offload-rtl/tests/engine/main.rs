@@ -96,11 +96,7 @@ fn stretch(pair: &mut Pair, crc: &Polynomial, open: &OpenConn, random: &mut Rng)
             break;
         }
     }
-    pair.catch_up(random);
-    while !pair.has_all() && !pair.is_stopped() {
-        pair.release(random.u16(1..=RAW_SLOTS + 1));
-        pair.catch_up(random);
-    }
+    pair.catch_up_fully(random);
     pdus
 }
 

@@ -8,7 +8,7 @@ use offload::limits::MAX_COMPLETIONS;
 use offload::{Engine, FlatMemory, HostMem, SoftwareEngine, Tables};
 use offload_rtl::{RtlEngine, Width};
 
-use super::random::{BASE, LIST_ADDR, MEMORY_BYTES};
+use super::random::{BASE, LIST_ADDR, MEMORY_BYTES, RAW_SLOTS};
 
 /// No completion: a PDU has waited for a slot of the ring.
 pub const WAITED: CompletionKind = CompletionKind(0);
@@ -192,6 +192,15 @@ impl Pair {
         self.software.receive(&self.stream, usize::MAX);
         self.rtl.receive(&self.stream, usize::MAX);
         self.compare("a stretch of the stream");
+    }
+
+    /// The same until both have taken all of the stream, or it has stopped: software takes raw PDUs over meanwhile.
+    pub fn catch_up_fully(&mut self, random: &mut Rng) {
+        self.catch_up(random);
+        while !self.has_all() && !self.is_stopped() {
+            self.release(random.u16(1..=RAW_SLOTS + 1));
+            self.catch_up(random);
+        }
     }
 
     /// Time goes on for both.

@@ -199,11 +199,7 @@ fn connection(pair: &mut Pair, now_us: &mut u64, random: &mut Rng) -> usize {
                 break;
             }
         }
-        pair.catch_up(random);
-        while !pair.has_all() && !pair.is_stopped() {
-            pair.release(random.u16(1..=RAW_SLOTS + 1));
-            pair.catch_up(random);
-        }
+        pair.catch_up_fully(random);
         *now_us += [0, 10, 400, 2000][random.usize(..4)];
         pair.advance(*now_us);
         if random.bool() {

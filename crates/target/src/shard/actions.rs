@@ -138,7 +138,7 @@ impl<P: Platform> Shard<P> {
                 Action::Close { cid, reason } => {
                     if let Some(position) = entry.connections.iter().position(|(c, _)| *c == cid) {
                         let (_, token) = entry.connections[position];
-                        let peer = self.connections.get_mut(token).map(|connection| connection.peer);
+                        let peer = self.connections.peer(token);
                         let why = entry.tally.words(&reason);
                         self.connection_ended(entry, cid, peer, &why);
                         self.count_traffic(entry, token);
@@ -157,11 +157,10 @@ impl<P: Platform> Shard<P> {
 
     /// The targets that `entry`'s initiator may see, with the addresses at which it can reach them.
     //= rfc7143 C DSC-02 DSC-03 DSC-04 DSC-06
-    fn target_records(&mut self, entry: &SessionEntry, cid: Cid, selector: &Selector) -> Vec<TargetRecord> {
-        let Some((_, token)) = entry.connections.iter().find(|(c, _)| *c == cid) else { return Vec::new() };
-        let Some(local) = self.driver.local_addr(*token) else { return Vec::new() };
-        let Some(connection) = self.connections.get_mut(*token) else { return Vec::new() };
-        let peer = connection.peer.ip();
+    fn target_records(&self, entry: &SessionEntry, cid: Cid, selector: &Selector) -> Vec<TargetRecord> {
+        let Some(token) = entry.token_of(cid) else { return Vec::new() };
+        let Some(local) = self.driver.local_addr(token) else { return Vec::new() };
+        let Some(peer) = self.connections.peer(token).map(|peer| peer.ip()) else { return Vec::new() };
         let (set, portals) = (self.shared.set.load(), self.shared.portals.load());
         let initiator = &entry.session.names().initiator;
         let wanted: Vec<&Arc<TargetNode>> = match selector {
@@ -190,12 +189,12 @@ impl<P: Platform> Shard<P> {
 
     /// True while nothing more should be read for connection `cid`: it or the session has more to send than its share of the memory
     /// for data, or will have when its reads complete. A connection whose peer accepts nothing fills only its own share.
-    pub(super) fn is_congested(&mut self, entry: &SessionEntry, cid: Option<Cid>) -> bool {
+    pub(super) fn is_congested(&self, entry: &SessionEntry, cid: Option<Cid>) -> bool {
         let limit = self.backlog_bytes_max();
         let of_each = limit / entry.connections.len().max(1) as u64;
         let mut total = entry.tasks.reading_bytes() + entry.fresh_bytes;
         for (of, token) in &entry.connections {
-            let backlog = self.connections.get_mut(*token).map_or(0, |c| c.link.tx_backlog_bytes() as u64);
+            let backlog = self.connections.backlog_bytes(*token);
             if cid == Some(*of) && backlog > of_each {
                 return true;
             }
@@ -245,7 +244,7 @@ fn gathers_commands(early_bytes: u64, has_room_for_first_burst: bool) -> bool {
 /// block from memory takes longer than the rest.
 fn fetch_early(entry: &SessionEntry, command: &Command) {
     let Some((lba, blocks)) = scsi::blocks_ahead(&command.cdb) else { return };
-    if let Some(device) = command.lun.to_index().and_then(|number| entry.luns.get(&number)) {
+    if let Some(device) = entry.device(command.lun) {
         device.unit.prefetch(lba, blocks);
     }
 }
@@ -254,7 +253,7 @@ fn fetch_early(entry: &SessionEntry, command: &Command) {
 //= rfc7143 11.14.5 LGO-04
 fn report_cleared_commands(entry: &mut SessionEntry) {
     for lun in entry.session.take_cleared_luns() {
-        if let Some(device) = lun.to_index().and_then(|number| entry.luns.get(&number)) {
+        if let Some(device) = entry.device(lun) {
             let nexus = UaScope::One(entry.nexus.id);
             device.unit.scsi.unit_attention(nexus, Asc::COMMANDS_CLEARED_BY_ISCSI_EVENT);
         }
@@ -268,7 +267,7 @@ fn note_refusal(entry: &SessionEntry, lun: Lun, shortage: Shortage) {
         Shortage::Busy => Status::Busy,
         Shortage::TaskSetFull => Status::TaskSetFull,
     };
-    if let Some(device) = lun.to_index().and_then(|number| entry.luns.get(&number)) {
+    if let Some(device) = entry.device(lun) {
         device.unit.scsi.note_status(&entry.nexus, status);
     }
 }

@@ -82,7 +82,7 @@ impl<P: Platform> Shard<P> {
             let outcome = scsi::report_luns(&numbers, &command.cdb);
             return self.finish(entry, task, outcome, Payload::default(), reserved_bytes);
         }
-        let Some(device) = command.lun.to_index().and_then(|number| entry.luns.get(&number)) else {
+        let Some(device) = entry.device(command.lun) else {
             let outcome = scsi::absent_lun(&command.cdb);
             return self.finish(entry, task, outcome, Payload::default(), reserved_bytes);
         };

@@ -124,11 +124,13 @@ impl Connections {
             .filter(|connection| connection.link.token() == token)
     }
 
+    fn get(&self, token: Token) -> Option<&Connection> {
+        self.slots.get(token.index())?.as_deref().filter(|connection| connection.link.token() == token)
+    }
+
     /// Bytes queued to be sent on a connection.
     pub(crate) fn backlog_bytes(&self, token: Token) -> u64 {
-        let slot = self.slots.get(token.index()).and_then(Option::as_deref);
-        let link = slot.map(|connection| &connection.link).filter(|link| link.token() == token);
-        link.map_or(0, |link| link.tx_backlog_bytes() as u64)
+        self.get(token).map_or(0, |connection| connection.link.tx_backlog_bytes() as u64)
     }
 
     /// Enters a connection that logs in, until `deadline`.
@@ -163,14 +165,6 @@ impl Connections {
         }
     }
 
-    /// Sets when a connection is flushed again because it holds back the end of what is queued.
-    fn hold(&mut self, token: Token, until: Option<Time>) {
-        let slot = self.slots.get_mut(token.index()).and_then(Option::as_deref_mut);
-        if let Some(connection) = slot.filter(|connection| connection.link.token() == token) {
-            self.holding.change(token, &mut connection.holds_until, until);
-        }
-    }
-
     /// When a connection that holds something back is flushed again.
     pub(crate) fn next_flush(&self) -> Option<Time> {
         self.holding.next()
@@ -185,8 +179,7 @@ impl Connections {
 
     /// The remote address of a connection.
     pub(crate) fn peer(&self, token: Token) -> Option<SocketAddr> {
-        let slot = self.slots.get(token.index()).and_then(Option::as_deref);
-        slot.filter(|connection| connection.link.token() == token).map(|connection| connection.peer)
+        self.get(token).map(|connection| connection.peer)
     }
 
     pub(crate) fn deadline(&mut self, token: Token) -> Option<Time> {
@@ -194,10 +187,11 @@ impl Connections {
     }
 
     pub(crate) fn remove(&mut self, token: Token) -> Option<Box<Connection>> {
-        self.set_deadline(token, None);
-        self.hold(token, None);
-        self.get_mut(token)?;
-        self.slots[token.index()].take()
+        self.get(token)?;
+        let mut connection = self.slots[token.index()].take()?;
+        self.due.change(token, &mut connection.deadline, None);
+        self.holding.change(token, &mut connection.holds_until, None);
+        Some(connection)
     }
 
     /// The link of a connection in full feature phase.

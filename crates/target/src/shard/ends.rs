@@ -79,8 +79,8 @@ impl<P: Platform> Shard<P> {
     }
 
     /// `failed` digests of a connection did not match.
-    pub(super) fn log_failed_digests(&mut self, entry: &SessionEntry, token: Token, failed: u64) {
-        let peer = self.connections.get_mut(token).map(|connection| connection.peer);
+    pub(super) fn log_failed_digests(&self, entry: &SessionEntry, token: Token, failed: u64) {
+        let peer = self.connections.peer(token);
         if self.admits(EventKind::DigestFailed) {
             tracing::warn!(
                 initiator = %entry.session.names().initiator, target_name = target_of(entry), peer = %shown(peer),

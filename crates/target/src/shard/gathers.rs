@@ -130,20 +130,26 @@ impl Gathers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shard::slots::Slots;
 
     fn then() -> Then {
         let completion = Box::new(Completion::default());
         Then::Complete { session: SessionKey::default(), task: TaskId::new(0, 0), completion }
     }
 
+    fn two_sessions() -> [SessionKey; 2] {
+        let mut slots = Slots::<()>::default();
+        [slots.reserve(), slots.reserve()]
+    }
+
     #[test]
     fn what_waits_for_several_answers_follows_the_last() {
         let mut gathers = Gathers::default();
-        let session = SessionKey::default();
+        let [session, other] = two_sessions();
         let gather = gathers.wait(2, then());
         let own = gathers.wait_for_own(session, gather);
         assert!(gathers.answered(gather).is_none());
-        assert_eq!(gathers.tokens_of(session), [own]);
+        assert_eq!((gathers.tokens_of(session), gathers.tokens_of(other)), (vec![own], vec![]));
         assert_eq!(gathers.tasks_gone(own), Some(Gone::Own(gather)));
         assert_eq!(gathers.tasks_gone(own), None, "it is gone once");
         assert!(gathers.answered(gather).is_some() && gathers.answered(gather).is_none());
@@ -153,11 +159,11 @@ mod tests {
     #[test]
     fn an_order_is_complete_when_each_of_its_sessions_is() {
         let mut gathers = Gathers::default();
-        let session = SessionKey::default();
-        let parts = gathers.take_order(3, 77, &[session, session]);
-        assert_eq!(gathers.tokens_of(session).len(), 2);
+        let [a, b] = two_sessions();
+        let parts = gathers.take_order(3, 77, &[a, b]);
+        assert_eq!([a, b].map(|session| gathers.tokens_of(session)), [vec![parts[0]], vec![parts[1]]]);
         assert_eq!(gathers.tasks_gone(parts[1]), None);
         assert_eq!(gathers.tasks_gone(parts[0]), Some(Gone::Order { from: 3, token: 77 }));
-        assert!(gathers.tokens_of(session).is_empty());
+        assert!(gathers.tokens_of(a).is_empty() && gathers.tokens_of(b).is_empty());
     }
 }

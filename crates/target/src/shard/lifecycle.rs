@@ -150,8 +150,7 @@ impl<P: Platform> Shard<P> {
         self.with_session(key, |shard, entry| {
             shard.connection_ended(entry, cid, Some(peer), why);
             entry.session.handle_connection_lost(now, cid);
-            if let Some((_, token)) = entry.connections.iter().find(|(c, _)| *c == cid) {
-                let token = *token;
+            if let Some(token) = entry.token_of(cid) {
                 shard.count_traffic(entry, token);
                 shard.hand_over_room(entry, token);
             }

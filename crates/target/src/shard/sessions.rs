@@ -12,7 +12,7 @@ use iscsi_core::names::IscsiName;
 use iscsi_core::params::Params;
 use iscsi_core::target::login::LoginNames;
 use iscsi_core::target::session::TargetSession;
-use iscsi_core::wire::{Cid, Isid};
+use iscsi_core::wire::{Cid, Isid, Lun};
 use rustc_hash::FxHashMap;
 use scsi::Nexus;
 use smallvec::SmallVec;
@@ -22,6 +22,7 @@ use super::room::Share;
 use super::slots::{SessionKey, Slots};
 use super::tally::Tally;
 use super::task_set::TaskSet;
+use crate::device::Device;
 use crate::home::Home;
 use crate::observe::SessionStats;
 use crate::policy::Joining;
@@ -57,7 +58,7 @@ pub(super) struct SessionEntry {
     /// The login that waits for its end, to replace it.
     successor: Option<Token>,
     /// Keeps the nexus at this shard while the session lives.
-    _home: Option<Home>,
+    _home: Home,
 }
 
 impl SessionEntry {
@@ -88,13 +89,23 @@ impl SessionEntry {
             due: None,
             is_fresh: false,
             successor: None,
-            _home: Some(home),
+            _home: home,
         }
     }
 
     /// Portal group tag of its portals.
     fn group_tag(&self) -> u16 {
         self.nexus.target_port_group
+    }
+
+    /// Its logical unit with this LUN.
+    pub(crate) fn device(&self, lun: Lun) -> Option<&Arc<Device>> {
+        self.luns.get(&lun.to_index()?)
+    }
+
+    /// Its connection with this CID; the older one while another takes its place.
+    pub(crate) fn token_of(&self, cid: Cid) -> Option<Token> {
+        self.connections.iter().find(|(of, _)| *of == cid).map(|(_, token)| *token)
     }
 
     /// Whether it has lost all of its connections and waits for its initiator, as of the last check.
