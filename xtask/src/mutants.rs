@@ -86,7 +86,7 @@ pub fn run(root: &Path, args: &Args) -> Result<bool> {
     if !args.score {
         campaign.switched(&tree, &known, args.own)?;
         if args.rest {
-            campaign.rest(root, &folder)?;
+            campaign.rest(root, &folder, args.own)?;
         }
     }
     Ok(campaign.report(&known))
@@ -98,6 +98,13 @@ fn crates_of(names: &[String]) -> Result<Vec<&'static str>> {
     }
     let wanted = |name: &&str| names.is_empty() || names.iter().any(|wanted| wanted == name);
     Ok(CRATES.into_iter().filter(wanted).collect())
+}
+
+/// The tests of a build, those of the fault's own crate if none are named, and what their answers mean.
+struct By<'a> {
+    tests_of: &'a [String],
+    noticed: Verdict,
+    passed: Verdict,
 }
 
 struct Campaign<'a> {
@@ -126,7 +133,12 @@ impl Campaign<'_> {
     }
 
     fn add(&self, fault: &str, verdict: Verdict, by: String) -> Result<()> {
-        self.record().add(Entry { fault: fault.to_owned(), verdict, by, commit: self.commit.clone() })
+        let mut record = self.record();
+        // It survived more than these tests; that it did is not forgotten.
+        if verdict == Verdict::PassedOwn && record.verdict(fault) == Some(Verdict::Survived) {
+            return Ok(());
+        }
+        record.add(Entry { fault: fault.to_owned(), verdict, by, commit: self.commit.clone() })
     }
 
     /// The numbers of the sample's faults for which this is true.
@@ -144,14 +156,9 @@ impl Campaign<'_> {
         let tests = self.tests(tree, packages)?;
         self.each(&own, |number| {
             let fault = self.fault(number);
-            let before = self.record().verdict(&fault.name);
-            match try_fault(number, tests.get(&fault.package).into_iter().flatten())? {
-                Some((Verdict::Caught, by)) => self.add(&fault.name, Verdict::Caught, by),
-                Some((verdict, by)) => self.add(&fault.name, verdict, by),
-                // It survived more than these tests; that it did is not forgotten.
-                None if before == Some(Verdict::Survived) => Ok(()),
-                None => self.add(&fault.name, Verdict::PassedOwn, String::new()),
-            }
+            let (verdict, by) = try_fault(number, tests.get(&fault.package).into_iter().flatten())?
+                .unwrap_or((Verdict::PassedOwn, String::new()));
+            self.add(&fault.name, verdict, by)
         })?;
         if own_alone {
             return Ok(());
@@ -213,7 +220,8 @@ impl Campaign<'_> {
         std::thread::scope(|scope| {
             let work = || -> Result<()> {
                 while let Some(&number) = numbers.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    f(number)?;
+                    // After an error the others need not go on for hours.
+                    f(number).inspect_err(|_| next.store(numbers.len(), Ordering::Relaxed))?;
                 }
                 Ok(())
             };
@@ -223,7 +231,7 @@ impl Campaign<'_> {
     }
 
     /// Tries the faults that need a build each.
-    fn rest(&self, root: &Path, folder: &Path) -> Result<()> {
+    fn rest(&self, root: &Path, folder: &Path, own_alone: bool) -> Result<()> {
         let output = |what: &str| folder.join(format!("rest-{what}-{}", self.commit));
         let wanted = |wants: fn(&Record, &str, &str) -> bool| {
             self.those(|number, fault| {
@@ -232,24 +240,21 @@ impl Campaign<'_> {
                     && wants(&self.record(), &fault.name, &self.commit)
             })
         };
-        let own: (PathBuf, Verdict, Verdict) = (output("own"), Verdict::Caught, Verdict::PassedOwn);
-        self.by_builds(root, &own, &[], || wanted(Record::wants_own))?;
-        let above = (output("above"), Verdict::CaughtAbove, Verdict::Survived);
+        let own = By { tests_of: &[], noticed: Verdict::Caught, passed: Verdict::PassedOwn };
+        self.by_builds(root, &output("own"), own, || wanted(Record::wants_own))?;
+        if own_alone {
+            return Ok(());
+        }
         let packages = ABOVE.map(package_named);
-        self.by_builds(root, &above, &packages, || wanted(Record::wants_above))
+        let above = By { tests_of: &packages, noticed: Verdict::CaughtAbove, passed: Verdict::Survived };
+        self.by_builds(root, &output("above"), above, || wanted(Record::wants_above))
     }
 
-    fn by_builds(
-        &self,
-        root: &Path,
-        (output, noticed, passed): &(PathBuf, Verdict, Verdict),
-        test_packages: &[String],
-        wanted: impl Fn() -> Vec<u32>,
-    ) -> Result<()> {
+    fn by_builds(&self, root: &Path, output: &Path, by: By<'_>, wanted: impl Fn() -> Vec<u32>) -> Result<()> {
         let take = || -> Result<()> {
             let open: BTreeSet<&str> =
                 wanted().into_iter().map(|number| self.fault(number).name.as_str()).collect();
-            for (fault, verdict) in rest::results(output, *noticed, *passed)? {
+            for (fault, verdict) in rest::results(output, by.noticed, by.passed)? {
                 if open.contains(fault.as_str()) {
                     self.add(&fault, verdict, "cargo mutants".to_owned())?;
                 }
@@ -259,7 +264,7 @@ impl Campaign<'_> {
         // What an interrupted run has left.
         take()?;
         let faults: Vec<&Fault> = wanted().into_iter().map(|number| self.fault(number)).collect();
-        rest::plant(root, output, &faults, test_packages)?;
+        rest::plant(root, output, &faults, by.tests_of)?;
         take()
     }
 

@@ -278,7 +278,10 @@ impl Options {
     /// Limits for the negotiation of a login.
     pub(crate) fn login_bounds(&self) -> Bounds {
         let bounds = self.session_bounds();
-        self.engine_caps().map_or(bounds.clone(), |caps| Agent::bounds(bounds, &caps))
+        match self.engine_caps() {
+            Some(caps) => Agent::bounds(bounds, &caps),
+            None => bounds,
+        }
     }
 
     fn session_bounds(&self) -> Bounds {

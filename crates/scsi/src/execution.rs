@@ -87,6 +87,21 @@ pub(crate) enum WriteKind {
     },
 }
 
+impl WriteKind {
+    /// Whether it writes what has arrived when that is less than the CDB requests.
+    fn takes_fewer_blocks(&self) -> bool {
+        match self {
+            Self::Write
+            | Self::OrWrite
+            | Self::AndWrite(_)
+            | Self::Discard
+            | Self::WriteAndVerify { .. }
+            | Self::Compare => true,
+            Self::Atomic | Self::CompareOneBlock | Self::CompareAndWrite | Self::Same { .. } => false,
+        }
+    }
+}
+
 /// What a command does with the answer of the medium.
 #[derive(Debug)]
 pub(crate) struct MediumPlan {
@@ -338,19 +353,7 @@ impl WritePlan {
             return Execution::check(SenseData::illegal(Asc::INVALID_FIELD_IN_INFORMATION_UNIT));
         }
         if arrived < self.bytes {
-            let whole = match self.kind {
-                WriteKind::Write
-                | WriteKind::OrWrite
-                | WriteKind::AndWrite(_)
-                | WriteKind::Discard
-                | WriteKind::WriteAndVerify { .. }
-                | WriteKind::Compare => arrived.is_multiple_of(block_bytes),
-                WriteKind::Atomic
-                | WriteKind::CompareOneBlock
-                | WriteKind::CompareAndWrite
-                | WriteKind::Same { .. } => false,
-            };
-            if !whole {
+            if !(self.kind.takes_fewer_blocks() && arrived.is_multiple_of(block_bytes)) {
                 return Execution::check(SenseData::illegal(Asc::INVALID_FIELD_IN_INFORMATION_UNIT));
             }
             self.blocks = arrived / block_bytes;

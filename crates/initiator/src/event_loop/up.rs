@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use engine::{Driver, Link, LinkStats, TcpInfo, Token};
 use iscsi_core::Time;
-use iscsi_core::initiator::session::InitiatorSession;
+use iscsi_core::initiator::session::{InitiatorSession, MIN_TCP_TIMEOUT};
 use iscsi_core::pdu_writer::TxPdu;
 use iscsi_core::wire::{Bhs, Cid};
 use smallvec::SmallVec;
@@ -19,8 +19,6 @@ use crate::offloaded::Agent;
 pub(super) const MIN_BACKOFF: Duration = Duration::from_millis(100);
 /// Longest pause between two attempts.
 pub(super) const MAX_BACKOFF: Duration = Duration::from_secs(5);
-/// Shortest timeout of a TCP, as of Linux.
-const MIN_TCP_TIMEOUT: Duration = Duration::from_millis(200);
 /// What may wait to be sent, in addition to our own data, before receiving stops, bytes.
 const TX_SLACK_BYTES: usize = 4 * 1024 * 1024;
 

@@ -50,9 +50,14 @@ pub(super) struct Failure {
 }
 
 impl Failure {
-    /// Whether it may be logged out now on another connection, if there is one.
+    /// When it may be logged out on another connection, if there is one. Nothing to log out if a login implies it.
+    pub(super) fn may_log_out_at(&self) -> Option<Time> {
+        (self.logout.is_none() && !self.connecting).then_some(self.not_before)
+    }
+
+    /// Whether that time has come.
     pub(super) fn may_log_out(&self, now: Time) -> bool {
-        self.logout.is_none() && !self.connecting && self.not_before <= now
+        self.may_log_out_at().is_some_and(|at| at <= now)
     }
 }
 

@@ -405,7 +405,7 @@ impl InitiatorSession {
                 ConnectionState::Failed(failure) => match failure.logout {
                     Some((_, until)) => Some(until),
                     None if self.any_connection().is_none() => Some(failure.retained_until),
-                    None => (self.is_active() && !failure.connecting).then_some(failure.not_before),
+                    None => failure.may_log_out_at().filter(|_| self.is_active()),
                 },
             };
             let text = connection.text.as_ref().map(TextExchange::deadline);

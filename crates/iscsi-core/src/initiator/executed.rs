@@ -29,9 +29,9 @@ impl InitiatorSession {
             return Err(violation("RFC 7143 11.7.6", "Data-In beyond what the command expects"));
         }
         task.received = data.len() as u32;
-        let (user, has_verdict) = (task.command.user, task.is_decided());
+        let (user, decided) = (task.command.user, task.is_decided());
         let outcome = Outcome::of(response, false, sense)?;
-        if !data.is_empty() && !has_verdict {
+        if !data.is_empty() && !decided {
             self.act(Action::DataIn { user, offset: 0, data });
         }
         self.end_with(response.itt, outcome);

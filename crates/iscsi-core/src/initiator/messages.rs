@@ -140,8 +140,10 @@ impl InitiatorSession {
             //= rfc7143 11.9.1 ASY-02
             AsyncEvent::ConnectionDrop if self.connection(Cid(pdu.parameter1)).is_some() => {
                 let (dropped, retain) = (Cid(pdu.parameter1), told_seconds(pdu.parameter3));
-                self.fail_connection(dropped, CloseReason::TargetDropped, Some((wait, retain)));
-                self.known_to_target(dropped, wait, retain);
+                match self.connection(dropped).is_some_and(|one| one.state.stands()) {
+                    true => self.fail_connection(dropped, CloseReason::TargetDropped, Some((wait, retain))),
+                    false => self.known_to_target(dropped, wait, retain),
+                }
             }
             AsyncEvent::SessionDrop => self.close(CloseReason::TargetDropped, wait),
             //= rfc7143 11.9.1 ASY-03

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::Time;
 
-/// Shortest timeout of TCP on the systems that matter (RFC 6298 has a second).
-const MIN_TIMEOUT: Duration = Duration::from_millis(200);
+/// Shortest timeout of TCP on the systems that matter (RFC 6298 has a second). Whoever says how a transport is has to use the same.
+pub const MIN_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// All connections are pinged at a time, and the first answer says what a round trip is now.
 #[derive(Clone, Copy, Debug, Default)]

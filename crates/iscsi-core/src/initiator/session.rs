@@ -31,6 +31,7 @@ use super::login::LoggedIn;
 use super::managing::Managing;
 use super::recovery::missing::Missing;
 use super::recovery::settlement::Settlement;
+pub use super::roll_call::MIN_TIMEOUT as MIN_TCP_TIMEOUT;
 use super::roll_call::RollCall;
 pub use super::scheduling::Scheduling;
 use super::scheduling::{PROMPT, Turns};

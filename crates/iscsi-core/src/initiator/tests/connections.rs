@@ -420,19 +420,25 @@ fn a_session_that_is_leaving_logs_no_lost_connection_out() {
     let mut script = Script::with_connections_and(3, Params { max_connections: 3, ..params() });
     script.read(1, 512);
     script.commands();
-    script.on(Cid(0)).event(AsyncEvent::LogoutRequest, [0, 0, 20], &[]);
     script.session.connection_lost(script.now, Cid(1));
     script.session.connection_lost(script.now, Cid(2));
-    script.sent();
+    script.on(Cid(0)).event(AsyncEvent::LogoutRequest, [0, 0, 20], &[]);
+    let mut sent = script.sent_on();
     // Whatever is due is done when it is: time does not stand still.
     for _ in 0..20 {
-        let Some(at) = script.session.poll_timeout() else { return };
+        let Some(at) = script.session.poll_timeout() else { break };
         assert!(at >= script.now);
         script.now = at.max(script.now + Duration::from_millis(1));
         script.session.handle_timeout(script.now);
-        script.sent();
+        sent.extend(script.sent_on());
         assert!(script.session.poll_timeout().is_none_or(|at| at > script.now), "nothing is left due");
     }
+    assert!(script.session.is_closed());
+    let logouts = sent.iter().filter_map(|(_, pdu)| match pdu {
+        Pdu::LogoutRequest(logout) => Some(logout.reason),
+        _ => None,
+    });
+    assert_eq!(logouts.collect::<Vec<_>>(), [LogoutReason::CloseSession]);
 }
 
 // covers: ERL-06

@@ -1,9 +1,9 @@
 //! Commands that an engine carries out in place of the session.
 
 use bytes::Bytes;
-use iscsi_wire::{Cid, DataSn, Itt, ScsiResponse, StatSn};
+use iscsi_wire::{Cid, DataSn, Itt, Pdu, ScsiResponse, StatSn};
 
-use super::{Script, params};
+use super::{FIRST, Script, params};
 use crate::initiator::command::{Ending, Residual};
 use crate::initiator::session::{Action, CloseReason};
 
@@ -45,7 +45,7 @@ fn an_engine_reports_data_and_end_of_a_command() {
     let [
         Action::DataIn { user: 1, offset: 0, data: placed },
         Action::Completed(completion),
-        Action::Send { .. },
+        Action::Send { pdu, .. },
     ] = &actions[..]
     else {
         panic!("{actions:?}")
@@ -54,9 +54,26 @@ fn an_engine_reports_data_and_end_of_a_command() {
     let residual = Residual::Underflow(12);
     let whole = Ending::Status { status: 0, sense: Bytes::new(), data_in_bytes: 500, residual };
     assert_eq!(completion.ending, whole);
-    // What is reported of a command that has ended is ignored; StatSN of others goes on without it.
+    // StatSN of others goes on without it.
+    let Ok(Pdu::ScsiCommand(second)) = Pdu::parse(&pdu.bhs) else { panic!("{actions:?}") };
+    assert_eq!((second.cmd_sn, second.exp_stat_sn), (cmd_sn.next(), StatSn(FIRST)));
+    // What is reported of a command that has ended is ignored.
     script.session.executed(script.now, Cid(0), &ended, &Bytes::new(), data);
     assert!(script.session.poll_action().is_none());
+}
+
+/// Its caller has got what was wrong already, and no data with it.
+#[test]
+fn the_data_of_a_command_that_is_decided_is_not_delivered() {
+    let mut script = Script::new(params());
+    script.read(1, 512);
+    let (itt, _) = script.command();
+    script.session.tasks.sent_command(itt).unwrap().decide(Ending::DataDigest);
+    let ended = response(&script, itt, 0);
+    script.session.executed(script.now, Cid(0), &ended, &Bytes::new(), Bytes::from(vec![5; 500]));
+    let actions = actions(&mut script);
+    let [Action::Completed(completion)] = &actions[..] else { panic!("{actions:?}") };
+    assert_eq!(completion.ending, Ending::DataDigest);
 }
 
 #[test]
