@@ -54,9 +54,9 @@ module rx_crc #(
     logic [15:0] we;
     logic [3:0] addr_high, addr_low;
     logic [31:0] data_high, data_low;
-    wire open = loaded && !loading && !waiting;
+    wire open = loaded && !loading && !waiting && owed != '1;
     wire load = waiting && !loading && owed == '0;
-    assign ready_o = unit_ready && open && owed != '1;
+    assign ready_o = unit_ready && open;
     always_ff @(posedge clk) begin
       loaded <= !rst;
       waiting <= !rst && (set_i || (waiting && !load));
@@ -90,7 +90,7 @@ module rx_crc #(
         .table_data_high_i(data_high),
         .table_addr_low_i(addr_low),
         .table_data_low_i(data_low),
-        .valid_i(valid_i && open && owed != '1),
+        .valid_i(valid_i && open),
         .ready_o(unit_ready),
         .last_i,
         .keep_i({{4{keep_i[1]}}, {4{keep_i[0]}}}),

@@ -274,6 +274,8 @@ module rx_route
   // A status says that no Data-In follows.
   wire offset_fits = due ? !answered_i && offset == rx_i.next_offset : ahead ? !answered_i && offset >= rx_i.next_offset :
       duplicate || data_group_i.admits;
+  // What a number that was not taken yet says of the groups.
+  wire [1:0] data_loss = due ? LOSS_NONE : ahead ? LOSS_LOSE : LOSS_FILL;
   wire takes_status = status_bit && !(held_i && held_stat_sn_i == stat_sn);
   logic of_target, consumes;
   always_comb begin
@@ -289,17 +291,17 @@ module rx_route
     endcase
   end
   // A PDU for software; one whose status comes too early is the first after a loss.
-  function automatic decision_t raw(input logic [2:0] reason, input logic takes, input logic in_order, input logic window);
-    raw = '{action: RAW, raw_reason: reason, sees_window: window, default: '0};
-    if (takes && !recovers_i && !in_order) raw = stop_with(RAW_SEQUENCE, STOP_SEQUENCE);
-    else if (takes && recovers_i && stat_sn_seen) raw = '{action: NOTHING, needs_slot: 1'b1, default: '0};
-    else if (takes) raw = with_status(raw);
+  function automatic decision_t raw(input logic [2:0] reason);
+    raw = '{action: RAW, raw_reason: reason, sees_window: of_target, default: '0};
+    if (consumes && !recovers_i && !stat_sn_due) raw = stop_with(RAW_SEQUENCE, STOP_SEQUENCE);
+    else if (consumes && recovers_i && stat_sn_seen) raw = '{action: NOTHING, needs_slot: 1'b1, default: '0};
+    else if (consumes) raw = with_status(raw);
   endfunction
   // The number of its status counts.
   function automatic decision_t with_status(input decision_t of);
     with_status = of;
     with_status.takes_stat_sn = stat_sn_due || stat_sn_ahead;
-    with_status.losses.status = stat_sn_due ? LOSS_NONE : stat_sn_ahead ? LOSS_LOSE : stat_sn_fills ? LOSS_FILL : LOSS_NONE;
+    with_status.losses.status = stat_sn_ahead ? LOSS_LOSE : stat_sn_fills ? LOSS_FILL : LOSS_NONE;
   endfunction
   function automatic decision_t stop_with(input logic [2:0] reason, input logic [3:0] stop);
     stop_with = '{action: RAW, raw_reason: reason, stop: stop, default: '0};
@@ -332,8 +334,8 @@ module rx_route
     protocol = stop_with(RAW_PROTOCOL, STOP_PROTOCOL);
     sequence_ = stop_with(RAW_SEQUENCE, STOP_SEQUENCE);
     dropped = '{action: NOTHING, sees_window: 1'b1, default: '0};
-    no_task = raw(RAW_NO_TASK, consumes, stat_sn_due, of_target);
-    decision = raw(RAW_OPCODE, consumes, stat_sn_due, of_target);
+    no_task = raw(RAW_NO_TASK);
+    decision = raw(RAW_OPCODE);
     case (opcode)
       DATA_IN:
       if (ahs_words != '0) decision = protocol;
@@ -347,7 +349,7 @@ module rx_route
       else begin
         decision = '{action: PLACE, ends: status_bit, sees_window: 1'b1, holds: status_bit, owes_ack: header_i[14], default: '0};
         if (takes_status) decision = with_status(decision);
-        decision.losses.data = due ? LOSS_NONE : ahead ? LOSS_LOSE : LOSS_FILL;
+        decision.losses.data = data_loss;
       end
       RESPONSE:
       if (ahs_words != '0 || (byte2[7] == 1'b0 && byte2 > 8'd1)) decision = protocol;
@@ -370,7 +372,7 @@ module rx_route
       else if (recovers_i && duplicate) decision = dropped;
       else begin
         decision = '{action: ANSWER, sees_window: 1'b1, default: '0};
-        decision.losses.data = due ? LOSS_NONE : ahead ? LOSS_LOSE : LOSS_FILL;
+        decision.losses.data = data_loss;
       end
       default: ;
     endcase
@@ -466,7 +468,7 @@ module rx_route
       end
       FIND: begin
         decided <= decision;
-        if (recovers_i) decided.ends <= 1'b0;
+        decided.ends <= 1'b0;
         if (!recover_busy_i) state <= READY;
       end
       READY: begin

@@ -124,11 +124,12 @@ fn a_file_system_on_the_target_of_the_linux_kernel() {
 
 /// What the option means is the same with a circuit as without one.
 #[test]
-fn several_connections_and_a_level_of_recovery_are_bounded_by_the_circuit() {
+fn several_connections_are_refused_and_level_2_works() {
     let directory = tempfile::tempdir().unwrap();
     let server = serve(directory.path(), 1, &target(IQN, "", &["ram:8M"]));
     let url = format!("iscsi://{}/{IQN}/0", server.portal());
     let refused = common::run(&["inq", "--engine", "rtl", "--connections", "2", &url]);
+    assert!(!refused.status.success());
     assert!(common::text(&refused).contains("one connection only"), "{}", common::text(&refused));
     let seen = common::run(&[
         "bench", "lun", "--engine", "rtl", "--erl", "2", "--time", "0.1s", "--warmup", "0s", "--json", &url,

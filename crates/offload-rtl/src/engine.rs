@@ -7,7 +7,7 @@ use offload::encoding::{
     CommandEntry, CommandState, DataAddressEntry, R2tEntry, SessionEntry, SessionState, SnackCause,
     SnackEntry as SnackRecord, SnackState, StopReason,
 };
-use offload::limits::{MAX_COMMANDS, MAX_COMPLETIONS, MAX_OUTSTANDING_R2T, MAX_SGL_ELEMENTS};
+use offload::limits::MAX_COMPLETIONS;
 use offload::{Busy, Caps, Engine, HostMem, Tables};
 
 use crate::Width;
@@ -378,17 +378,7 @@ impl RtlEngine {
 
     /// What the circuit of this width can do.
     pub fn caps_of(width: Width) -> Caps {
-        Caps {
-            interface_version: 1,
-            roles: 1,
-            conn_flags: Caps::SOFTWARE.conn_flags,
-            connections: 1,
-            commands: MAX_COMMANDS as u16,
-            sgl_elements: MAX_SGL_ELEMENTS,
-            outstanding_r2t: MAX_OUTSTANDING_R2T,
-            buffer_bytes: Self::buffer_bytes(width),
-            error_recovery_level: Caps::SOFTWARE.error_recovery_level,
-        }
+        Caps { connections: 1, buffer_bytes: Self::buffer_bytes(width), ..Caps::SOFTWARE }
     }
 
     /// Gives bytes until the circuit takes no more of them; returns how many it has accepted.

@@ -73,7 +73,7 @@ impl Caps {
         sgl_elements: limits::MAX_SGL_ELEMENTS,
         outstanding_r2t: limits::MAX_OUTSTANDING_R2T,
         buffer_bytes: limits::BUFFER_BYTES,
-        error_recovery_level: 2,
+        error_recovery_level: limits::MAX_ERROR_RECOVERY_LEVEL,
     };
 }
 

@@ -8,6 +8,8 @@ pub const MAX_COMMANDS: usize = 256;
 pub const MAX_SGL_ELEMENTS: u16 = 256;
 /// R2Ts of one task that are not answered yet: the largest MaxOutstandingR2T.
 pub const MAX_OUTSTANDING_R2T: u16 = 8;
+/// ErrorRecoveryLevel goes no further.
+pub const MAX_ERROR_RECOVERY_LEVEL: u8 = 2;
 /// Entries of the SNACK table, for each connection.
 pub const MAX_SNACKS: usize = 256;
 /// Raw PDUs of one connection that wait to be sent.

@@ -88,8 +88,6 @@ pub(crate) struct Agent {
     /// The largest data segments in the two directions, as the engine knows them, bytes.
     max_recv: u32,
     max_send: u32,
-    /// The largest data segment that the engine has room for, bytes.
-    buffer_bytes: u32,
     snack_delay_us: u32,
     /// What the session has sent and the engine has not taken yet.
     outgoing: VecDeque<Outgoing>,
@@ -140,7 +138,6 @@ impl Agent {
             snack_delay_us,
             error_recovery_level: params.error_recovery_level,
         };
-        let buffer_bytes = engine.caps().buffer_bytes;
         let mut agent = Self {
             engine,
             memory: AddressSpace::new(usize::from(RING_SLOTS) * SLOT_BYTES as usize),
@@ -149,7 +146,6 @@ impl Agent {
             stat_sn: login.exp_stat_sn,
             max_recv: params.max_recv_data_segment_length,
             max_send: params.max_send_data_segment_length,
-            buffer_bytes,
             snack_delay_us,
             outgoing: VecDeque::new(),
             completions: VecDeque::new(),
@@ -249,7 +245,8 @@ impl Agent {
             self.execute(DescriptorKind::ABORT, &abort.emit());
         }
         let max_send = session.params().max_send_data_segment_length;
-        if max_send.min(self.buffer_bytes) != self.max_send.min(self.buffer_bytes) {
+        let buffer_bytes = self.engine.caps().buffer_bytes;
+        if max_send.min(buffer_bytes) != self.max_send.min(buffer_bytes) {
             self.max_send = max_send;
             self.set_params();
         }

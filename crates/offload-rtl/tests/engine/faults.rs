@@ -142,9 +142,7 @@ pub fn round(pair: &mut Pair, open: &OpenConn, fault: Fault, random: &mut Rng) -
         for itt in [READ, WRITE] {
             pair.submit(&Abort { itt, ..Abort::default() }.emit());
         }
-        let position = pair.taken() + pair.left() as u64;
-        assert_eq!(pair.submit(&Resync { position, ..Resync::default() }.emit()), Some(TaskResult::GOOD.0));
-        pair.catch_up(random);
+        pair.resync(random);
     }
     pair.release(RAW_SLOTS);
     outcome

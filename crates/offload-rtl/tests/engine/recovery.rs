@@ -207,10 +207,7 @@ fn connection(pair: &mut Pair, now_us: &mut u64, random: &mut Rng) -> usize {
         }
         pair.release(random.u16(..=RAW_SLOTS));
         if pair.is_stopped() {
-            let position = pair.taken() + pair.left() as u64;
-            let resync = Resync { position, ..Resync::default() };
-            assert_eq!(pair.submit(&resync.emit()), Some(TaskResult::GOOD.0));
-            pair.catch_up(random);
+            pair.resync(random);
         }
     }
     pair.transmit();

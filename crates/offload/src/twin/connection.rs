@@ -18,10 +18,8 @@ use crate::crc::CrcUnit;
 use crate::encoding::{
     Completion, DescriptorKind, OpenConn, SetParams, SetPoly, StopReason, TaskDone, TaskResult, conn_flags,
 };
-use crate::limits::{BUFFER_BYTES, MAX_OUTSTANDING_R2T, MAX_RAW_SLOTS};
+use crate::limits::{BUFFER_BYTES, MAX_ERROR_RECOVERY_LEVEL, MAX_OUTSTANDING_R2T, MAX_RAW_SLOTS};
 
-/// ErrorRecoveryLevel goes no further.
-const MAX_ERROR_RECOVERY_LEVEL: u8 = 2;
 /// The smallest MaxRecvDataSegmentLength, MaxBurstLength and FirstBurstLength (RFC 7143 13.12-13.14).
 const MIN_LENGTH: u32 = 512;
 /// The largest MaxBurstLength and FirstBurstLength.

@@ -264,11 +264,6 @@ pub fn response(itt: u32, stat_sn: u32, exp_data_sn: u32) -> ScsiResponse {
     }
 }
 
-/// ErrorRecoveryLevel 0 and 1, as far as the engine has them.
-pub fn levels<E: Engine>(new: fn() -> E) -> std::ops::RangeInclusive<u8> {
-    0..=new().caps().error_recovery_level.min(1)
-}
-
 /// Bytes that differ at every place.
 pub fn pattern(seed: u32, length: usize) -> Vec<u8> {
     (0..length as u32)

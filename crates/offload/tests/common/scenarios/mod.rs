@@ -19,6 +19,7 @@ macro_rules! every_scenario {
             exchanges::closing_a_connection_ends_its_tasks,
             exchanges::a_polynomial_is_exchanged_between_two_pdus,
             exchanges::descriptors_that_cannot_be_executed_are_answered_with_the_reason,
+            exchanges::a_connection_of_a_target_is_refused,
             exchanges::the_a_bit_is_answered_with_a_dataack,
             losses::every_lost_group_is_requested_once_after_its_delay,
             losses::what_arrives_within_the_delay_is_not_requested,
