@@ -3,7 +3,6 @@
 #![forbid(unsafe_code)]
 
 #[path = "../../offload/tests/common/mod.rs"]
-#[allow(dead_code, reason = "the scenarios have the other parts")]
 mod common;
 
 use common::{BOTH_DIGESTS, Bench, SGL_ADDR, open_conn, task_done};

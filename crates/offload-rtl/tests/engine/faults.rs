@@ -3,7 +3,7 @@
 
 use fastrand::Rng;
 use offload::encoding::{
-    Abort, Completion, OpenConn, PostTask, Resync, SglElement, TaskDone, TaskResult, conn_flags, task_flags,
+    Abort, Completion, OpenConn, PostTask, SglElement, TaskDone, TaskResult, conn_flags, task_flags,
 };
 
 use super::pair::Pair;

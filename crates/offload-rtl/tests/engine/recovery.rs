@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use fastrand::Rng;
 use offload::Tables;
 use offload::encoding::{
-    Abort, CommandEntry, CommandState, CompletionKind, DigestAction, OpenConn, PostTask, RawReason, Resync,
+    Abort, CommandEntry, CommandState, CompletionKind, DigestAction, OpenConn, PostTask, RawReason,
     SglElement, StopReason, TaskResult, task_flags,
 };
 use offload_rtl::Width;
