@@ -214,14 +214,9 @@ fn figure_12(report: &Report) -> Vec<Block> {
     let mut table = Table::new(
         format!(
             "Instructions of one command in the client's process, all its threads, without the kernel's; counted by callgrind over a session \
-             with our target, commands under way at a time: {}, {}. With the engine: without what the engine in software executes, which \
-             hardware would.",
+             with our target, {} commands under way at a time, without a copy for the caller. With the engine: without what the engine in \
+             software executes, which hardware would.",
             report.host.depth,
-            if report.host.depth == 1 {
-                "read data is copied once for the caller"
-            } else {
-                "without a copy for the caller"
-            },
         ),
         &["command", "digests", "host, no engine", "host, engine", "times fewer", "inside the engine"],
     );
