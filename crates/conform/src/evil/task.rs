@@ -53,7 +53,6 @@ impl Tasks {
 }
 
 /// A sequence of Data-Out PDUs up to an F bit: the requested range, and the progress.
-#[derive(Clone, Copy, Default)]
 struct Sequence {
     ttt: u32,
     start: usize,
@@ -63,6 +62,12 @@ struct Sequence {
     next_data_sn: u32,
     /// A PDU is missing: the PDUs after it are discarded, and requested again after the F bit.
     broken: bool,
+}
+
+impl Sequence {
+    fn new(ttt: u32, start: usize, end: usize) -> Self {
+        Self { ttt, start, offset: start, end, next_data_sn: 0, broken: false }
+    }
 }
 
 /// A range to request, and its place among the outstanding R2Ts.
@@ -141,14 +146,7 @@ impl Task {
             medium_offset,
             buffer,
             unsolicited_open: !command.final_bit,
-            unsolicited: Sequence {
-                ttt: u32::MAX,
-                start: length,
-                offset: length,
-                end,
-                next_data_sn: 0,
-                broken: false,
-            },
+            unsolicited: Sequence::new(u32::MAX, length, end),
             outstanding: Vec::new(),
             arrived: Vec::new(),
             next_offset: length,
@@ -173,8 +171,7 @@ impl Task {
     /// An R2T for this range is about to be sent; returns its number.
     pub(super) fn requested(&mut self, ttt: u32, range: &Range) -> R2tSn {
         let &Range { offset, end, place } = range;
-        let sequence = Sequence { ttt, start: offset, offset, end, next_data_sn: 0, broken: false };
-        self.outstanding.insert(place.min(self.outstanding.len()), sequence);
+        self.outstanding.insert(place.min(self.outstanding.len()), Sequence::new(ttt, offset, end));
         self.r2t_sn += 1;
         R2tSn(self.r2t_sn - 1)
     }

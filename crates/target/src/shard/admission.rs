@@ -46,7 +46,7 @@ impl<P: Platform> Shard<P> {
         match self.room.reserve(entry.key, &mut entry.share, bytes, self.now) {
             Ok(()) => true,
             Err(messages) => {
-                messages.into_iter().for_each(|messages| self.spread(messages));
+                self.spread(messages);
                 false
             }
         }

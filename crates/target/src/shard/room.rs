@@ -140,7 +140,7 @@ impl Room {
         share: &mut Share,
         bytes: u64,
         now: Time,
-    ) -> Result<(), Option<ShardMessages>> {
+    ) -> Result<(), ShardMessages> {
         let held = share.booked - share.reserved;
         let in_turn = self.served == Some(key) || self.queue.is_empty();
         let modest = held == 0 || held + bytes <= self.session_bytes_max();
@@ -153,13 +153,14 @@ impl Room {
         }
         share.is_short = true;
         if !modest || std::mem::replace(&mut share.queued, true) {
-            return Err(None);
+            return Err(ShardMessages::default());
         }
-        match in_turn {
-            true => self.queue.push_front(key),
-            false => self.queue.push_back(key),
+        if !in_turn {
+            self.queue.push_back(key);
+            return Err(ShardMessages::default());
         }
-        Err(in_turn.then(|| self.lease.wait_for(bytes)))
+        self.queue.push_front(key);
+        Err(self.lease.wait_for(bytes))
     }
 
     /// Takes room for a short command from the session's own reserve.
