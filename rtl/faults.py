@@ -34,12 +34,12 @@ FAULTS = [
     ("rx/rx_engine", "assign done_o = route_done ? route_record : snack_record;",
      "assign done_o = snack_done ? snack_record : route_record;"),
     ("rx/rx_route", "if (waits) has_waited <= 1'b1;", "if (waits) has_waited <= 1'b0;"),
-    ("rx/rx_route", "duplicate || data_group_i.admits;", "1'b1;"),
+    ("rx/rx_route", "duplicate || data_group_i.admits;", "duplicate || data_group_i.admits || 1'b1;"),
     ("rx/rx_route", "finish <= report.answered && !holes_i ? FIRST : NONE;", "finish <= report.answered ? FIRST : NONE;"),
     ("rx/rx_recover", "held_count != '0 && precedes(least_held, next_stat_sn_i)", "1'b0"),
     ("rx/rx_recover", "    if (end_i) asked[Forget] = 1'b1;\n", ""),
     ("rx/rx_recover", "asked[Release] = placed_i;", "asked[Release] = 1'b0;"),
-    ("rx/rx_packet", "assign poly_reached = plan_position >= poly_from;", "assign poly_reached = 1'b1;"),
+    ("rx/rx_packet", "assign poly_reached = plan_position >= poly_from;", "assign poly_reached = plan_position >= poly_from || 1'b1;"),
     ("tx/tx", ".room_i(room_i && !poly_waits)", ".room_i(room_i)"),
 ]
 
