@@ -105,11 +105,14 @@ enum What {
     },
     /// Instructions of a command in the client's process, without an offload engine and with one, counted by callgrind; needs valgrind
     Offload(offload::Options),
-    /// Take the figures of docs/checksums.md and docs/guards.md again; the machine must be quiet
+    /// Take the figures of docs/checksums.md, docs/guards.md and docs/fastpath.md again; the machine must be quiet
     Pages {
         /// Maximum number of attempts for each, until its program trusts the figures
         #[arg(long, default_value_t = 3)]
         attempts: usize,
+        /// Only this page
+        #[arg(long, value_name = "PAGE", value_parser = clap::builder::PossibleValuesParser::new(pages::names()))]
+        only: Option<String>,
     },
     /// Shards against sessions: speed, CPU time of both ends and the load of each shard, on one processor each, on all together and on
     /// shares of one. Needs two cores; root for the congestion control, for priority and for shares
@@ -272,7 +275,7 @@ pub fn run(root: &Path, args: &Args) -> Result<bool> {
             }
         }
         What::Offload(options) => offload::run(root, &intact, options)?,
-        What::Pages { attempts } => pages::run(root, &intact, *attempts)?,
+        What::Pages { attempts, only } => pages::run(root, &intact, *attempts, only.as_deref())?,
         What::Protection { how } => {
             let cells = protection::run(&intact, how.seconds, how.rounds)?;
             how.keep_json(&cells)?;

@@ -48,12 +48,22 @@ const PAGES: [Page; 3] = [
     },
 ];
 
-/// Takes every page, at most `attempts` times each, until its program trusts it.
-pub fn run(root: &Path, intact: &Path, attempts: usize) -> Result<()> {
-    for page in &PAGES {
-        take(root, intact, page, attempts)?;
-    }
-    Ok(())
+/// Takes every page, or the one of this name, at most `attempts` times each, until its program trusts it. A page that is not to be
+/// trusted keeps no other from being taken.
+pub fn run(root: &Path, intact: &Path, attempts: usize, only: Option<&str>) -> Result<()> {
+    let wanted = |page: &&Page| only.is_none_or(|name| name == page.name);
+    let failures: Vec<String> = PAGES
+        .iter()
+        .filter(wanted)
+        .filter_map(|page| take(root, intact, page, attempts).err())
+        .map(|failure| format!("{failure:#}"))
+        .collect();
+    if failures.is_empty() { Ok(()) } else { bail!("{}", failures.join("\n")) }
+}
+
+/// The names of the pages.
+pub fn names() -> [&'static str; 3] {
+    PAGES.map(|page| page.name)
 }
 
 fn take(root: &Path, intact: &Path, page: &Page, attempts: usize) -> Result<()> {
@@ -82,6 +92,8 @@ fn take(root: &Path, intact: &Path, page: &Page, attempts: usize) -> Result<()> 
 
 /// Replaces the old results.
 fn keep(root: &Path, results: &Path, page: &Page) -> Result<()> {
+    // Before a file of this tree changes: the machine's line names the commit, and whether the tree is that commit's.
+    let text = links(page, &report::machine(root));
     let docs = root.join("docs");
     let folder = docs.join(page.name);
     if folder.exists() {
@@ -92,7 +104,6 @@ fn keep(root: &Path, results: &Path, page: &Page) -> Result<()> {
         let file = file?;
         fs::copy(file.path(), folder.join(file.file_name()))?;
     }
-    let text = links(page, &report::machine(root));
     report::write(&docs.join(format!("{}.md", page.name)), BEGIN, &text)
 }
 
