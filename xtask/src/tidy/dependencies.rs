@@ -36,8 +36,9 @@ const LAYERS: &[(&str, MayImport)] = &[
     ("initiator", Only(&["engine", "iscsi-core", "offload", "scsi", "integrity"])),
     ("sim", Everything),
     ("conform", Only(&["iscsi-wire", "integrity"])),
+    ("harness", Only(&[])),
     ("intact", Everything),
-    ("xtask", Only(&[])),
+    ("xtask", Only(&["harness"])),
 ];
 
 /// Crates that exist for tests and for the command: no other crate imports them.

@@ -7,6 +7,7 @@ pub mod conform;
 pub mod cp;
 pub mod docs;
 pub mod doctor;
+mod forms;
 pub mod group;
 mod guest;
 mod identity;
@@ -26,6 +27,8 @@ pub mod wireless;
 use std::io::Write;
 use std::process::ExitCode;
 
+use harness::Failure;
+
 /// It failed, or data differs.
 pub const FAILED: u8 = 1;
 /// Wrong usage or configuration.
@@ -34,6 +37,15 @@ pub const MISUSED: u8 = 2;
 /// Writes a line to standard error. A failure to write is ignored.
 pub fn complain(what: impl std::fmt::Display) {
     let _ = writeln!(std::io::stderr(), "{what}");
+}
+
+/// Reports on standard error why there is no result.
+pub fn failure(failure: &Failure) -> ExitCode {
+    let code = match failure {
+        Failure::Misused(_) => MISUSED,
+        Failure::Failed(_) => FAILED,
+    };
+    fail(code, failure)
 }
 
 /// Reports on standard error why the command ends.

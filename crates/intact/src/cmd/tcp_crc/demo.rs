@@ -10,10 +10,11 @@ use tcp_crc::{Config, Method};
 use tcp_crc_shim::lab::{Damage, Damager, End, Lab, Plan, content, sum_errors};
 
 use super::{Backend, Protocol};
-use crate::cmd::bench::kit::arguments::{Extent, Forms};
-use crate::cmd::bench::kit::chart::{Axis, Chart, Point, Role, Scale, Series};
-use crate::cmd::bench::kit::document::{Block, Document, Table, Trust};
+use crate::cmd::forms::Forms;
 use crate::cmd::{FAILED, MISUSED, fail};
+use harness::chart::{Axis, Chart, Point, Role, Scale, Series};
+use harness::document::Extent;
+use harness::document::{Block, Document, Table, Trust};
 
 /// Bytes of one connection of a transfer.
 const ROUND_BYTES: usize = 4 << 20;
@@ -121,7 +122,7 @@ fn transfer(args: &Args, config: Option<Config>) -> Result<Run, String> {
     let backends = [args.backend.choose(); 2];
     let plan = Plan { middle: damager.middle(), backends, ..Plan::both(config) };
     let lab = Lab::build(plan).map_err(|error| error.to_string())?;
-    let bar = args.forms.progress(args.damaged);
+    let bar = args.forms.progress().bar(args.damaged);
     bar.set_message(if config.is_some() { "with a CRC   " } else { "without a CRC" });
     let damaged =
         || Damage::ALL.iter().zip(&*count).map(|(kind, count)| (kind.name(), count.load(Ordering::Relaxed)));

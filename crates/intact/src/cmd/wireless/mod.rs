@@ -7,7 +7,6 @@ mod air;
 mod lab;
 mod model;
 mod papers;
-mod plot;
 mod report;
 mod run;
 mod stage;

@@ -6,8 +6,8 @@
 use serde::Serialize;
 
 use super::papers::{self, Figure};
-use crate::cmd::bench::kit::chart::{Chart, short};
-use crate::cmd::bench::kit::document::{Block, Document, Table, Trust};
+use harness::chart::{Chart, short};
+use harness::document::{Block, Document, Table, Trust};
 
 /// Version of the JSON format.
 pub const SCHEMA: u32 = 1;

@@ -8,8 +8,8 @@ use indicatif::ProgressBar;
 use integrity::study::Paper;
 
 use super::contenders::{self, Contender};
-use crate::cmd::bench::kit::content::random;
 use crate::cmd::bench::kit::oracle::right;
+use harness::content::random;
 
 /// The note's buffer.
 pub const NOTE_BYTES: u64 = 1 << 30;

@@ -27,13 +27,14 @@ use self::contenders::{Contender, Group};
 use self::report::{GroupFacts, Report, SCHEMA, Settings};
 use self::sampling::Plan;
 use self::tables::document;
-use crate::cmd::bench::kit::arguments::{self, Forms};
+use crate::cmd::bench::kit::arguments;
 use crate::cmd::bench::kit::clock::Clock;
-use crate::cmd::bench::kit::machine::Machine;
-use crate::cmd::bench::kit::noise::{Noise, Snapshot};
 use crate::cmd::client::parse_size;
+use crate::cmd::forms::Forms;
 use crate::cmd::{FAILED, MISUSED, fail};
 use crate::output::{self, Table};
+use harness::machine::Machine;
+use harness::noise::{Noise, Snapshot};
 
 /// Maximum number of samples; all are kept in memory.
 const MAX_SAMPLES: u32 = 1_000_000;
@@ -166,7 +167,8 @@ fn matches(pattern: &str, name: &str) -> bool {
 /// The requested sizes, ascending, if any.
 fn sizes(args: &Args) -> Result<Option<Vec<usize>>, ExitCode> {
     let quick = || args.quick.then(|| QUICK_SIZES.to_vec());
-    Ok(arguments::sizes(&args.sizes, 1)?.or_else(quick))
+    let sizes = arguments::sizes(&args.sizes, 1).map_err(|failure| crate::cmd::failure(&failure))?;
+    Ok(sizes.or_else(quick))
 }
 
 fn measure(args: &Args) -> Result<Report, ExitCode> {
@@ -180,7 +182,7 @@ fn measure(args: &Args) -> Result<Report, ExitCode> {
         return Err(fail(MISUSED, "the large buffer has at least one byte"));
     }
     let machine = Machine::this();
-    let bar = args.forms.progress(plan.turns(&groups) + (memory.len() * memory_runs) as u64);
+    let bar = args.forms.progress().bar(plan.turns(&groups) + (memory.len() * memory_runs) as u64);
     let before = Snapshot::take();
     let mut clock = Clock::start();
     let failed = |error: String| fail(FAILED, error);

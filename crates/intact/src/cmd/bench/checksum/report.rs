@@ -9,10 +9,10 @@ use super::memory::Runs;
 use super::papers::BITS_AND_BYTES;
 use super::sampling::Samples;
 use crate::cmd::bench::kit::clock::Frequency;
-use crate::cmd::bench::kit::machine::Machine;
-use crate::cmd::bench::kit::noise::Noise;
 use crate::cmd::bench::kit::source::Origin;
-use crate::cmd::bench::kit::statistics::Summary;
+use harness::machine::Machine;
+use harness::noise::Noise;
+use harness::statistics::Summary;
 
 /// Version of the form.
 pub const SCHEMA: u32 = 1;

@@ -9,10 +9,10 @@ use indicatif::ProgressBar;
 
 use super::contenders::{Contender, Group, Method};
 use crate::cmd::bench::kit::clock::Clock;
-use crate::cmd::bench::kit::content::random;
-use crate::cmd::bench::kit::noise::involuntary_switches;
 use crate::cmd::bench::kit::oracle::{Answer, right};
-use crate::cmd::bench::kit::statistics::median;
+use harness::content::random;
+use harness::noise::involuntary_switches;
+use harness::statistics::median;
 
 /// Rounds of a run. With few samples there are fewer, so that turns are long enough for caches and predictors to settle.
 const ROUNDS: std::ops::RangeInclusive<usize> = 5..=20;

@@ -7,11 +7,11 @@ use super::papers::{
     self, Bed, EXTRA_BYTES, FIGURES, Figure, NOTE_ALGORITHMS, TABLE_6_1_SIZES, THESIS_SIZES, Thesis,
 };
 use super::report::{GroupFacts, Measurement, Report};
-use crate::cmd::bench::kit::arguments::Extent;
-use crate::cmd::bench::kit::chart::{Axis, Chart, Point, Role, Scale, Series, short};
-use crate::cmd::bench::kit::document::{Block, Document, Table, Trust};
 use crate::cmd::bench::kit::source::{Origin, citation};
 use crate::output;
+use harness::chart::{Axis, Chart, Point, Role, Scale, Series, short};
+use harness::document::Extent;
+use harness::document::{Block, Document, Table, Trust};
 
 /// Shown where there is no figure.
 const NONE: &str = "-";

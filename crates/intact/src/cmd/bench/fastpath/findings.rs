@@ -7,7 +7,7 @@ use super::report::{Query, Report, Split};
 use super::sandbox::Way;
 use super::tables::{NONE, copy_and_crc, projection, protocol};
 use super::turns::{LARGE_PDU_BYTES, PDU_BYTES};
-use crate::cmd::bench::kit::document::{Block, Table};
+use harness::document::{Block, Table};
 
 /// The verdict on a claim on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

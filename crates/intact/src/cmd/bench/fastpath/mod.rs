@@ -32,12 +32,12 @@ use self::profiled::Profiled;
 use self::report::{ContenderFacts, Figure17, Report, SCHEMA, Settings};
 use self::tables::document;
 use self::turns::{LARGE_PDU_BYTES, Plan};
-use crate::cmd::bench::kit::arguments::Forms;
 use crate::cmd::bench::kit::clock::Clock;
-use crate::cmd::bench::kit::machine::Machine;
-use crate::cmd::bench::kit::noise::{Noise, Snapshot};
+use crate::cmd::forms::Forms;
 use crate::cmd::{FAILED, fail};
 use crate::output::{self, Table};
+use harness::machine::Machine;
+use harness::noise::{Noise, Snapshot};
 
 const FULL: Plan = Plan { rounds: 25, cold_commands: 8 };
 /// The extent of --quick.
@@ -106,7 +106,7 @@ fn measure(args: &Args) -> Result<Report, String> {
     let contenders = contenders::all();
     let machine = Machine::this();
     let mut rows = turns::rows(plan.subjects(&contenders), &contenders);
-    let bar = args.forms.progress(rows.len() as u64 * u64::from(plan.rounds + 1));
+    let bar = args.forms.progress().bar(rows.len() as u64 * u64::from(plan.rounds + 1));
     let before = Snapshot::take();
     let mut clock = Clock::start();
     let purge = Purge::new();

@@ -20,8 +20,8 @@ use serde::Serialize;
 use super::sandbox::{NOW, login};
 use super::turns::LARGE_PDU_BYTES;
 use crate::cmd::bench::kit::clock::Frequency;
-use crate::cmd::bench::kit::content::random;
-use crate::cmd::bench::kit::statistics::median;
+use harness::content::random;
+use harness::statistics::median;
 
 const PDUS: usize = 8;
 const COMMAND_BYTES: usize = PDUS * LARGE_PDU_BYTES;

@@ -11,10 +11,10 @@ use super::sandbox::{Shape, Way};
 use super::threads::Together;
 use super::turns::{Row, SEGMENT_BYTES, Subject};
 use crate::cmd::bench::kit::clock::Frequency;
-use crate::cmd::bench::kit::machine::Machine;
-use crate::cmd::bench::kit::noise::Noise;
 use crate::cmd::bench::kit::source::Origin;
-use crate::cmd::bench::kit::statistics::{Summary, median};
+use harness::machine::Machine;
+use harness::noise::Noise;
+use harness::statistics::{Summary, median};
 
 /// Version of the JSON format.
 pub const SCHEMA: u32 = 1;

@@ -32,7 +32,7 @@ use super::contenders::Contender;
 use super::markers::{MARKER_BYTES, Markers};
 use super::marks::{Marks, Part, Whole};
 use super::queue::SocketQueue;
-use crate::cmd::bench::kit::content::random;
+use harness::content::random;
 
 const PAGE_BYTES: usize = 4096;
 /// Pages that one PDU can touch: 64 KiB and a page that it begins in.

@@ -8,10 +8,10 @@ use super::papers::{CITATION, figure};
 use super::report::{Projection, Query, Report, Split};
 use super::sandbox::Way;
 use super::turns::{LARGE_PDU_BYTES, MARKER_INTERVAL_BYTES, PDU_BYTES, PDUS, SEGMENT_BYTES, TABLE_2};
-use crate::cmd::bench::kit::arguments::Extent;
-use crate::cmd::bench::kit::chart::{Axis, Chart, Point, Role, Scale, Series};
-use crate::cmd::bench::kit::document::{Block, Document, Table, Trust};
 use crate::output;
+use harness::chart::{Axis, Chart, Point, Role, Scale, Series};
+use harness::document::Extent;
+use harness::document::{Block, Document, Table, Trust};
 
 /// Shown where there is no figure.
 pub const NONE: &str = "-";

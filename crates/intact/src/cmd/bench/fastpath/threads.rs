@@ -16,8 +16,8 @@ use super::marks::Whole;
 use super::sandbox::{Sandbox, Shape, Way, Work};
 use super::turns::{LARGE_PDU_BYTES, SEGMENT_BYTES};
 use crate::cmd::bench::kit::clock::Frequency;
-use crate::cmd::bench::kit::noise::voluntary_switches;
-use crate::cmd::bench::kit::statistics::median;
+use harness::noise::voluntary_switches;
+use harness::statistics::median;
 
 /// Everything of a thread fits into its second-level cache.
 const SHAPE: Shape = Shape {

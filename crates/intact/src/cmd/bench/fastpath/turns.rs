@@ -7,7 +7,7 @@ use super::contenders::{Contender, SARWATE, SLICING_8};
 use super::marks::{Part, Parts, Whole};
 use super::sandbox::{Sandbox, Shape, Way, Work};
 use crate::cmd::bench::kit::clock::Clock;
-use crate::cmd::bench::kit::statistics::median;
+use harness::statistics::median;
 
 /// Sizes of single PDUs in the paper's Figures 11, 15 and 16, bytes.
 pub const PDU_BYTES: [usize; 5] = [512, 1024, 2048, 4096, 8192];

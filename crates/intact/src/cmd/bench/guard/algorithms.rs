@@ -129,8 +129,8 @@ mod tests {
     use blockstore::RamStore;
 
     use super::*;
-    use crate::cmd::bench::kit::content::random;
     use crate::cmd::bench::kit::oracle::right;
+    use harness::content::random;
 
     #[test]
     fn every_algorithm_computes_the_guards_and_writes_the_data() {

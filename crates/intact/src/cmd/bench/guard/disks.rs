@@ -7,8 +7,8 @@ use blockstore::{BlockStore, Durability, FileOptions, FileStore, RamStore};
 use clap::ValueEnum;
 use serde::Serialize;
 
-use crate::cmd::bench::kit::content::random;
 use crate::cmd::bench::kit::oracle::SECTOR_BYTES;
+use harness::content::random;
 
 /// What the kernel calls a file system in memory (`linux/magic.h`).
 const TMPFS_MAGIC: u32 = 0x0102_1994;

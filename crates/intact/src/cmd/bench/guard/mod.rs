@@ -28,14 +28,15 @@ use self::disks::{Disk, Kind};
 use self::report::{Report, SCHEMA, Settings};
 use self::tables::document;
 use self::turns::Plan;
-use crate::cmd::bench::kit::arguments::{self, Forms};
+use crate::cmd::bench::kit::arguments;
 use crate::cmd::bench::kit::clock::Clock;
-use crate::cmd::bench::kit::machine::Machine;
-use crate::cmd::bench::kit::noise::{Noise, Snapshot};
 use crate::cmd::bench::kit::oracle::SECTOR_BYTES;
 use crate::cmd::client::{parse_size, parse_time};
+use crate::cmd::forms::Forms;
 use crate::cmd::{FAILED, MISUSED, fail};
 use crate::output::{self, Table};
+use harness::machine::Machine;
+use harness::noise::{Noise, Snapshot};
 
 /// Sizes of an I/O.
 const SIZES: [usize; 10] =
@@ -125,7 +126,8 @@ fn wanted_algorithms(args: &Args) -> Result<Vec<Algorithm>, ExitCode> {
 
 fn plan(args: &Args) -> Result<Plan, ExitCode> {
     let quick = |quick, else_| if args.quick { quick } else { else_ };
-    let sizes = arguments::sizes(&args.sizes, SECTOR_BYTES)?;
+    let sizes =
+        arguments::sizes(&args.sizes, SECTOR_BYTES).map_err(|failure| crate::cmd::failure(&failure))?;
     let sizes = sizes.unwrap_or_else(|| quick(QUICK_SIZES.to_vec(), SIZES.to_vec()));
     let runs = args.runs.unwrap_or(if args.quick { QUICK_RUNS } else { RUNS });
     let turn = args.turn.unwrap_or(if args.quick { QUICK_TURN } else { TURN });
@@ -159,7 +161,7 @@ fn measure(args: &Args) -> Result<Report, ExitCode> {
         .map_err(failed)?;
     let machine = Machine::this();
     let rows = turns::rows(&disks, &algorithms, &plan);
-    let bar = args.forms.progress(rows.len() as u64 * u64::from(plan.runs));
+    let bar = args.forms.progress().bar(rows.len() as u64 * u64::from(plan.runs));
     let before = Snapshot::take();
     let mut clock = Clock::start();
     let rows = turns::run(rows, &disks, &algorithms, &plan, &mut clock, &bar).map_err(failed)?;

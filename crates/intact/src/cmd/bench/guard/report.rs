@@ -5,10 +5,10 @@
 use serde::Serialize;
 
 use super::disks::DiskFacts;
-use crate::cmd::bench::kit::machine::Machine;
-use crate::cmd::bench::kit::noise::Noise;
 use crate::cmd::bench::kit::source::Origin;
-use crate::cmd::bench::kit::statistics::Summary;
+use harness::machine::Machine;
+use harness::noise::Noise;
+use harness::statistics::Summary;
 
 /// Version of the JSON format.
 pub const SCHEMA: u32 = 1;

@@ -4,12 +4,12 @@ use integrity::study::Paper;
 
 use super::disks::DiskFacts;
 use super::report::{Measurement, Report};
-use crate::cmd::bench::kit::arguments::Extent;
-use crate::cmd::bench::kit::chart::{Axis, Chart, Point, Role, Scale, Series, short};
-use crate::cmd::bench::kit::document::{Block, Document, Table, Trust};
 use crate::cmd::bench::kit::source::{Origin, citation};
-use crate::cmd::bench::kit::statistics::Summary;
 use crate::output;
+use harness::chart::{Axis, Chart, Point, Role, Scale, Series, short};
+use harness::document::Extent;
+use harness::document::{Block, Document, Table, Trust};
+use harness::statistics::Summary;
 
 /// Shown where there is no figure.
 const NONE: &str = "-";

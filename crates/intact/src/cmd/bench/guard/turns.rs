@@ -10,9 +10,9 @@ use super::algorithms::Algorithm;
 use super::disks::Disk;
 use super::report::Measurement;
 use crate::cmd::bench::kit::clock::Clock;
-use crate::cmd::bench::kit::content::random;
 use crate::cmd::bench::kit::oracle::{Answer, SECTOR_BYTES, right};
-use crate::cmd::bench::kit::statistics::{Summary, median};
+use harness::content::random;
+use harness::statistics::{Summary, median};
 
 /// Different contents of the buffer: the time of sums depends on the data, and a disk must not see one block for ever.
 const CONTENTS: usize = 4;

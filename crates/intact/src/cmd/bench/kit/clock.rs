@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use engine::cycles::{self, COUNTER, Counter};
 use serde::Serialize;
 
-use super::statistics::median;
+use harness::statistics::median;
 
 /// Before this time has passed the measured frequency of the counter is not exact.
 const SHORTEST: Duration = Duration::from_millis(100);

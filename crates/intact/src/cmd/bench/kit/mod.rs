@@ -6,13 +6,6 @@
 //! Markdown, or as one [`page`] that needs nothing else.
 
 pub mod arguments;
-pub mod chart;
 pub mod clock;
-pub mod content;
-pub mod document;
-pub mod machine;
-pub mod noise;
 pub mod oracle;
-pub mod page;
 pub mod source;
-pub mod statistics;

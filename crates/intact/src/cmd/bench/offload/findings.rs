@@ -2,7 +2,7 @@
 
 use super::figures::{NONE, Report};
 use super::papers::{self, figure};
-use crate::cmd::bench::kit::document::{Block, Table};
+use harness::document::{Block, Table};
 
 /// Nothing here can have such a figure.
 const NEVER: &str = "not measurable here";

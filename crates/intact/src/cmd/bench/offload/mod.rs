@@ -16,8 +16,8 @@ use iscsi_core::params::DigestPolicy;
 
 use self::figures::Report;
 use self::tables::document;
-use crate::cmd::bench::kit::arguments::Forms;
 use crate::cmd::client::{ClientArgs, parse_size};
+use crate::cmd::forms::Forms;
 
 /// Arguments of `intact bench offload`.
 #[derive(Debug, clap::Args)]

@@ -3,9 +3,9 @@
 use super::figures::{Area, HostRow, NONE, Report, RxRate, RxStages, TxStages};
 use super::findings;
 use super::papers::{self, CITATION, RX_STAGES, TX_STAGES, figure};
-use crate::cmd::bench::kit::arguments::Extent;
-use crate::cmd::bench::kit::document::{Block, Document, Table, Trust};
 use crate::output;
+use harness::document::Extent;
+use harness::document::{Block, Document, Table, Trust};
 
 /// The widths of the circuits, bits.
 pub const WIDTHS: [u32; 2] = [64, 512];

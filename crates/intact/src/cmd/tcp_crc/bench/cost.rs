@@ -5,11 +5,11 @@ use serde::Serialize;
 use tcp_crc::{Config, Method, Offer};
 use tcp_crc_shim::bpf::cost::Bench;
 
-use crate::cmd::bench::kit::chart::{Axis, Chart, Point, Role, Scale, Series};
-use crate::cmd::bench::kit::document::{Block, Table};
-use crate::cmd::bench::kit::machine::Machine;
-use crate::cmd::bench::kit::noise::{Noise, Snapshot};
-use crate::cmd::bench::kit::statistics::median;
+use harness::chart::{Axis, Chart, Point, Role, Scale, Series};
+use harness::document::{Block, Table};
+use harness::machine::Machine;
+use harness::noise::{Noise, Snapshot};
+use harness::statistics::median;
 
 /// Data of a segment, in bytes: what is full with timestamps and the option is 1440.
 const SIZES: [usize; 5] = [0, 64, 512, 1440, 2880];

@@ -8,9 +8,9 @@ use tcp_crc::{Codepoints, Fault, Method, Packet, check, finish_sums, stamp};
 use tcp_crc_shim::lab::content;
 
 use super::errors::Class;
-use crate::cmd::bench::kit::chart::{Axis, Chart, Point, Role, Scale, Series};
-use crate::cmd::bench::kit::document::{Block, Table};
-use crate::cmd::bench::kit::statistics::wilson;
+use harness::chart::{Axis, Chart, Point, Role, Scale, Series};
+use harness::document::{Block, Table};
+use harness::statistics::wilson;
 
 /// Data of a segment with timestamps and a CRC in an Ethernet frame, bytes.
 const DATA_BYTES: usize = 1440;

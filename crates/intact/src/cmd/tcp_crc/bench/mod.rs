@@ -10,9 +10,10 @@ use std::process::ExitCode;
 use clap::ValueEnum;
 use serde::Serialize;
 
-use crate::cmd::bench::kit::arguments::{Extent, Forms};
-use crate::cmd::bench::kit::document::{Document, Trust};
+use crate::cmd::forms::Forms;
 use crate::cmd::{FAILED, fail};
+use harness::document::Extent;
+use harness::document::{Document, Trust};
 
 /// Arguments of `intact tcp-crc bench`.
 #[derive(Debug, clap::Args)]
@@ -76,21 +77,21 @@ pub fn run(args: &Args) -> ExitCode {
     let wanted = |part| args.part.is_empty() || args.part.contains(&part);
     // What can fail goes first.
     let cost = match wanted(Part::Cost) {
-        true => match cost::Report::measure(args.rounds, args.segments, &args.forms.progress(0)) {
+        true => match cost::Report::measure(args.rounds, args.segments, &args.forms.progress().bar(0)) {
             Ok(cost) => Some(cost),
             Err(error) => return fail(FAILED, error),
         },
         false => None,
     };
     let throughput = match wanted(Part::Throughput) {
-        true => match throughput::Report::measure(args.rounds, args.seconds, &args.forms.progress(0)) {
+        true => match throughput::Report::measure(args.rounds, args.seconds, &args.forms.progress().bar(0)) {
             Ok(throughput) => Some(throughput),
             Err(error) => return fail(FAILED, error),
         },
         false => None,
     };
-    let missed =
-        wanted(Part::Missed).then(|| missed::Report::count(args.trials, args.seed, &args.forms.progress(0)));
+    let missed = wanted(Part::Missed)
+        .then(|| missed::Report::count(args.trials, args.seed, &args.forms.progress().bar(0)));
     args.forms.show(&Report { missed, cost, throughput }, document)
 }
 

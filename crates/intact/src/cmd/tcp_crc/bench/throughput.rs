@@ -8,11 +8,11 @@ use serde::Serialize;
 use tcp_crc::{Config, Method, Offer, State};
 use tcp_crc_shim::lab::{Pour, Span, Way, Wire, content};
 
-use crate::cmd::bench::kit::chart::{Axis, Chart, Point, Role, Scale, Series};
-use crate::cmd::bench::kit::document::{Block, Table};
-use crate::cmd::bench::kit::machine::Machine;
-use crate::cmd::bench::kit::noise::{Noise, Snapshot};
-use crate::cmd::bench::kit::statistics::median;
+use harness::chart::{Axis, Chart, Point, Role, Scale, Series};
+use harness::document::{Block, Table};
+use harness::machine::Machine;
+use harness::noise::{Noise, Snapshot};
+use harness::statistics::median;
 
 /// What is compared once with what was sent, before anything is measured, in bytes.
 const COMPARED_BYTES: usize = 16 << 20;

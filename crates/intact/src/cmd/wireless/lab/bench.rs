@@ -4,7 +4,7 @@ use sim::trial::{Between, Trial};
 use wireless::link::LinkSetup;
 use wireless::mac::Mac;
 
-use crate::cmd::bench::kit::statistics::Summary;
+use harness::statistics::Summary;
 
 /// The thesis' 802.11b: acknowledgements at 1 Mbit/s, and 4 ms for everything in a command that is not the link (fitted to its reads
 /// of 2 KiB), half of it each way.

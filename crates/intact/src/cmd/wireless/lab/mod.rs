@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use self::bench::Lab;
 use self::live::Live;
 use super::report::{Report, SCHEMA, Section};
-use crate::cmd::bench::kit::arguments::Forms;
+use crate::cmd::forms::Forms;
 use crate::cmd::{FAILED, MISUSED, fail};
 
 /// A figure, and the function that measures it.
@@ -104,7 +104,7 @@ fn each<F>(
     figures: Vec<(&'static str, F)>,
     measure: impl Fn(&F) -> Result<Section, String>,
 ) -> Result<Vec<Section>, ExitCode> {
-    let bar = args.forms.progress(figures.len() as u64);
+    let bar = args.forms.progress().bar(figures.len() as u64);
     let mut sections = Vec::new();
     for (number, figure) in figures {
         bar.set_message(number);

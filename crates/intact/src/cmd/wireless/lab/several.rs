@@ -5,10 +5,9 @@ use iscsi_core::params::Asymmetric;
 use sim::trial::{Between, Trial};
 
 use super::bench::{B, Cell, ETHERNET, G, Lab, text};
-use crate::cmd::bench::kit::chart::{Role, Scale};
-use crate::cmd::bench::kit::document::Table;
-use crate::cmd::wireless::plot::{Lines, chart};
 use crate::cmd::wireless::report::{Row, Section};
+use harness::chart::{Chart, Role, Scale};
+use harness::document::Table;
 
 const KIB: u32 = 1024;
 
@@ -109,7 +108,7 @@ impl Figure {
             lines.iter().map(|line| (f64::from(line.kib), of(line))).collect::<Vec<_>>()
         };
         let id = format!("figure-{}", self.number.replace('.', "-"));
-        let mut plot = chart(
+        let mut plot = Chart::new(
             &id,
             &title,
             "dashed: one connection at the same total depth",

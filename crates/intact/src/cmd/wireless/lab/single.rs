@@ -4,11 +4,10 @@ use sim::trial::Trial;
 use wireless::link::LinkSetup;
 
 use super::bench::{B, Lab, text};
-use crate::cmd::bench::kit::chart::{Role, Scale};
-use crate::cmd::bench::kit::document::Table;
 use crate::cmd::wireless::papers::middle;
-use crate::cmd::wireless::plot::{Lines, chart};
 use crate::cmd::wireless::report::{Row, Section};
+use harness::chart::{Chart, Role, Scale};
+use harness::document::Table;
 
 const KIB: u32 = 1024;
 /// Round trips of the thesis' ping without hops, over one hop and over two, ms.
@@ -57,7 +56,7 @@ pub fn one_connection(lab: &Lab) -> Result<Section, String> {
     ];
     section.tables.push(table);
     section.charts.push(
-        chart(
+        Chart::new(
             "figure-6-6",
             "Figure 6.6: reads over one connection",
             "802.11b, depth 1",
@@ -240,7 +239,7 @@ pub fn mtu(lab: &Lab) -> Result<Section, String> {
     ];
     section.tables.push(table);
     section.charts.push(
-        chart(
+        Chart::new(
             "figure-6-17",
             "Figure 6.17: throughput by MTU",
             "802.11b, two connections, depth 2",
@@ -290,7 +289,7 @@ pub fn queue(lab: &Lab) -> Result<Section, String> {
     ];
     section.tables.push(table);
     section.charts.push(
-        chart(
+        Chart::new(
             "figure-6-18",
             "Figure 6.18: reads of 4 KiB by queue depth",
             "802.11b",

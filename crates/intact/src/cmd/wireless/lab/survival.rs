@@ -7,8 +7,8 @@ use sim::survival::{Mishap, Survival, Survived};
 use wireless::link::LinkSetup;
 
 use super::bench::{B, Lab};
-use crate::cmd::bench::kit::document::Table;
 use crate::cmd::wireless::report::Section;
+use harness::document::Table;
 
 /// Commands of a run, and their size: reads and writes in turn, for some 9 s of the link.
 const COMMANDS: u32 = 600;

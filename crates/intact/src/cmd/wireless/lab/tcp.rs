@@ -4,11 +4,10 @@ use wireless::link::LinkSetup;
 use wireless::stream::{Stream, Streamed};
 
 use super::bench::{B, Lab};
-use crate::cmd::bench::kit::chart::{Role, Scale};
-use crate::cmd::bench::kit::document::Table;
 use crate::cmd::wireless::papers::middle;
-use crate::cmd::wireless::plot::{Lines, chart};
 use crate::cmd::wireless::report::{Row, Section};
+use harness::chart::{Chart, Role, Scale};
+use harness::document::Table;
 
 /// Seconds of the thesis' run with Chariot.
 const SECONDS: f64 = 26.0;
@@ -38,7 +37,7 @@ pub fn windows(_: &Lab) -> Result<Section, String> {
     ];
     let seconds = run.by_second.iter().enumerate().map(|(second, mbit_s)| (second as f64 + 1.0, *mbit_s));
     section.charts.push(
-        chart(
+        Chart::new(
             "figure-6-1",
             "Figure 6.1: TCP by second",
             "802.11b, one connection",
@@ -66,7 +65,7 @@ pub fn linux(_: &Lab) -> Result<Section, String> {
     let mean = runs.iter().sum::<f64>() / RUNS as f64;
     section.rows = vec![Row::against("6.2", "mean of ten runs", "Mbit/s", mean, "6.2-mean", 0.10)];
     section.charts.push(
-        chart(
+        Chart::new(
             "figure-6-2",
             "Figure 6.2: TCP, ten runs",
             "802.11b, one connection",

@@ -4,10 +4,9 @@ use wireless::chain::{Chain, goodput_mbit_s};
 use wireless::delay::{NfsCache, NfsRead, ReadDelay, ReadTransfer};
 use wireless::mac::{AckBackoff, Mac};
 
-use crate::cmd::bench::kit::chart::{Role, Scale};
-use crate::cmd::bench::kit::document::Table;
-use crate::cmd::wireless::plot::{Lines, chart};
 use crate::cmd::wireless::report::{Row, Section};
+use harness::chart::{Chart, Role, Scale};
+use harness::document::Table;
 
 /// Sizes of a read, KiB.
 const SIZES_KIB: [u32; 7] = [2, 4, 8, 16, 32, 64, 128];
@@ -61,7 +60,7 @@ pub fn hops_section() -> Section {
         .note("D is 400 m from B, within 550 m, as the thesis' next sentence says"),
     ];
     section.charts.push(
-        chart(
+        Chart::new(
             "hops",
             "TCP's goodput by hops",
             "802.11b, MTU 1500",
@@ -132,7 +131,7 @@ pub fn section() -> Section {
     section.tables.push(table);
     let bound = LINK.tcp_throughput_mbit_s(1500.0, AckBackoff::Overlapped) / 8.0;
     section.charts.push(
-        chart(
+        Chart::new(
             "command-time",
             "Equation 3.16: reads at depth 1",
             "802.11b, R_ACK 1, T_delay 4 ms",

@@ -5,10 +5,9 @@ use wireless::mac::{AckForm, Mac};
 use wireless::medium::AfterCollision;
 use wireless::saturation::{Saturated, Saturation};
 
-use crate::cmd::bench::kit::chart::{Chart, Role, Scale};
-use crate::cmd::bench::kit::document::Table;
-use crate::cmd::wireless::plot::{Lines, chart};
 use crate::cmd::wireless::report::{Row, Section};
+use harness::chart::{Chart, Role, Scale};
+use harness::document::Table;
 
 /// Values of P_e that are plotted.
 const ERRORS: [f64; 3] = [0.0, 0.1, 0.3];
@@ -136,14 +135,14 @@ fn fixed_points() -> Vec<Row> {
 
 fn charts() -> Vec<Chart> {
     let axis = ("stations that always send", Scale::Linear);
-    let mut failures = chart(
+    let mut failures = Chart::new(
         "failures",
         "Equation 3.15: failures by the number of stations",
         "W = 32, m = 5",
         axis,
         ("P_f", Scale::Linear),
     );
-    let mut shares = chart(
+    let mut shares = Chart::new(
         "utilization",
         "Equation 3.13: the share of time that payload takes",
         "1460 bytes, 11 Mbit/s",
@@ -198,7 +197,7 @@ pub fn medium_section(seeds: u64) -> Section {
     let [timed, difs, bianchi] = lines;
     section.tables.push(table);
     section.charts.push(
-        chart(
+        Chart::new(
             "saturation",
             "Saturation throughput by the number of stations",
             "802.11b, 1472 bytes of payload",

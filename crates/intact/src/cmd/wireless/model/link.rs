@@ -2,10 +2,9 @@
 
 use wireless::mac::{AckBackoff, AckForm, Mac};
 
-use crate::cmd::bench::kit::chart::{Chart, Role, Scale, short};
-use crate::cmd::bench::kit::document::Table;
-use crate::cmd::wireless::plot::{Lines, chart};
 use crate::cmd::wireless::report::{Row, Section};
+use harness::chart::{Chart, Role, Scale, short};
+use harness::document::Table;
 
 /// IP and TCP headers as the thesis counts them, bytes.
 const THESIS_HEADERS: f64 = 40.0;
@@ -108,7 +107,7 @@ fn by_rate_of_acknowledgements() -> Table {
 
 fn plot() -> Chart {
     let mac = Mac::B;
-    let mut plot = chart(
+    let mut plot = Chart::new(
         "mac-throughput",
         "Equation 3.7: MAC throughput by payload",
         "802.11b, acknowledgements of 14 bytes at 2 Mbit/s (at 1 where data are); 802.11g without 802.11b stations",

@@ -10,7 +10,7 @@ mod queueing;
 use std::process::ExitCode;
 
 use super::report::{Report, SCHEMA};
-use crate::cmd::bench::kit::arguments::Forms;
+use crate::cmd::forms::Forms;
 
 /// Arguments of `intact wireless model`.
 #[derive(Debug, clap::Args)]

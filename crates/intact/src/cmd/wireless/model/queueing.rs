@@ -6,10 +6,9 @@ use wireless::queues::{
 };
 
 use super::command_time::{FITTED_DELAY_US, transfer};
-use crate::cmd::bench::kit::chart::{Chart, Role, Scale};
-use crate::cmd::bench::kit::document::Table;
-use crate::cmd::wireless::plot::{Lines, chart};
 use crate::cmd::wireless::report::{Row, Section};
+use harness::chart::{Chart, Role, Scale};
+use harness::document::Table;
 
 /// Loads of the whole link that are shown.
 const LOADS: [f64; 4] = [0.01, 0.5, 0.9, 0.99];
@@ -117,7 +116,7 @@ fn tables() -> Vec<Table> {
 
 fn plot() -> Chart {
     let loads = || (1..100).map(|percent| f64::from(percent) / 100.0);
-    chart(
+    Chart::new(
         "queues",
         "Mean time by load",
         "in units of the service time of the whole link",
@@ -148,7 +147,7 @@ pub fn closed_section() -> Section {
          only how many commands are under way, not how many connections carry them: two connections of depth 1 are one of depth 2.",
     );
     let mut table = Table::new("Reads per second by depth.", &["KiB", "1", "2", "4", "8", "16", "32"]);
-    let mut plot = chart(
+    let mut plot = Chart::new(
         "closed",
         "Reads by queue depth, predicted",
         "802.11b, R_ACK 1, T_delay 4 ms",

@@ -16,12 +16,12 @@ use std::io;
 use wireless::link::LinkSetup;
 
 use self::programs::Need;
-use crate::cmd::bench::kit::document::Table;
-use crate::cmd::bench::kit::machine::Machine;
 use crate::cmd::complain;
 use crate::cmd::wireless::air::LATENESS_P99_MAX_US;
 use crate::cmd::wireless::report::Section;
 use crate::cmd::wireless::stage::{Stage, on_stage};
+use harness::document::Table;
+use harness::machine::Machine;
 
 /// A figure, and the function that measures it.
 type Figure = (&'static str, fn(&Live) -> Result<Section, String>);

@@ -4,12 +4,11 @@ use std::io;
 
 use super::programs::{Load, Need, Ran, Served, ganesha, libiscsi, libnfs, our_target};
 use super::{Live, missing};
-use crate::cmd::bench::kit::chart::{Role, Scale};
-use crate::cmd::bench::kit::document::Table;
 use crate::cmd::wireless::lab::bench::B;
-use crate::cmd::wireless::plot::{Lines, chart};
 use crate::cmd::wireless::report::{Row, Section};
 use crate::cmd::wireless::stage::Stage;
+use harness::chart::{Chart, Role, Scale};
+use harness::document::Table;
 
 const NEEDS: [Need; 4] = [
     ("qemu-img", "qemu-utils"),
@@ -71,7 +70,7 @@ pub fn figures(live: &Live) -> Result<Section, String> {
     section.tables.push(table);
     let [iscsi, nfs] = lines;
     section.charts.push(
-        chart(
+        Chart::new(
             "figure-6-4",
             "Figure 6.4: reads by iSCSI and by NFS",
             "802.11b, depth 1, in real time",

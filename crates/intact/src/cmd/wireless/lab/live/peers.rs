@@ -5,10 +5,10 @@ use wireless::mac::Mac;
 
 use super::programs::{Load, Need, Ran, Served, iperf3, libiscsi, our_initiator, our_target, tgt};
 use super::{Live, missing};
-use crate::cmd::bench::kit::document::Table;
-use crate::cmd::bench::kit::statistics::Summary;
 use crate::cmd::wireless::report::{Row, Section};
 use crate::cmd::wireless::stage::Stage;
+use harness::document::Table;
+use harness::statistics::Summary;
 
 const NEEDS: [Need; 4] = [
     ("tgtd", "tgt"),

@@ -11,9 +11,9 @@ use wireless::mac::Mac;
 use super::Live;
 use super::disk::Disk;
 use super::programs::{Load, Served, VOLUME_BYTES, our_initiator, our_threads};
-use crate::cmd::bench::kit::document::Table;
 use crate::cmd::wireless::report::Section;
 use crate::cmd::wireless::stage::Stage;
+use harness::document::Table;
 
 /// Acknowledgements at 1 Mbit/s as everywhere; no latency besides, for here the disk takes its own time.
 const LINK: LinkSetup = LinkSetup::of(Mac::B.with_r_ack(1.0));

@@ -4,10 +4,10 @@ use wireless::link::LinkSetup;
 
 use super::Live;
 use super::programs::{Load, our_initiator, our_target};
-use crate::cmd::bench::kit::document::Table;
 use crate::cmd::wireless::lab::bench::B;
 use crate::cmd::wireless::lab::several::response_rows;
 use crate::cmd::wireless::report::{Row, Section};
+use harness::document::Table;
 
 /// Connections and commands outstanding: one of each; as the thesis did it; one connection with as many commands.
 const SESSIONS: [(&str, u16, usize); 3] =

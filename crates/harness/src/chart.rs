@@ -58,6 +58,7 @@ pub enum Scale {
 pub struct Axis {
     /// What it shows, with the unit.
     pub label: String,
+    /// How values become places.
     pub scale: Scale,
 }
 
@@ -76,15 +77,20 @@ pub enum Role {
 /// One value, and how far it may be off to either side.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Point {
+    /// Its place on the horizontal axis.
     pub x: f64,
+    /// Its value.
     pub y: f64,
+    /// How far the value may be off; 0: no interval is drawn.
     pub error: f64,
 }
 
 /// One line.
 #[derive(Clone, Debug, Serialize)]
 pub struct Series {
+    /// At the end of the line.
     pub name: String,
+    /// What it means.
     pub role: Role,
     /// Number of its colour; any number.
     pub hue: usize,
@@ -97,11 +103,39 @@ pub struct Series {
 pub struct Chart {
     /// The stem of its file's name.
     pub id: String,
+    /// Above it.
     pub title: String,
+    /// Below the title: what the figures are of.
     pub subtitle: String,
+    /// The horizontal axis.
     pub x: Axis,
+    /// The vertical axis.
     pub y: Axis,
+    /// The lines.
     pub series: Vec<Series>,
+}
+
+impl Chart {
+    /// A chart without lines; `x` and `y` are label and scale.
+    pub fn new(id: &str, title: &str, subtitle: &str, x: (&str, Scale), y: (&str, Scale)) -> Self {
+        let axis = |(label, scale): (&str, Scale)| Axis { label: label.to_owned(), scale };
+        let [id, title, subtitle] = [id, title, subtitle].map(str::to_owned);
+        Self { id, title, subtitle, x: axis(x), y: axis(y), series: Vec::new() }
+    }
+
+    /// The same chart with another line, through points without an interval; `hue` is its colour.
+    #[must_use]
+    pub fn line(
+        mut self,
+        name: impl Into<String>,
+        role: Role,
+        hue: usize,
+        points: impl IntoIterator<Item = (f64, f64)>,
+    ) -> Self {
+        let points = points.into_iter().map(|(x, y)| Point { x, y, error: 0.0 }).collect();
+        self.series.push(Series { name: name.into(), role, hue, points });
+        self
+    }
 }
 
 /// An axis with its range, ready to place values.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
-use super::machine::Machine;
+use crate::machine::Machine;
 
 /// How much slower the slowest round may be than the fastest.
 const MAX_ROUND_SPREAD: f64 = 0.10;
@@ -83,6 +83,7 @@ impl Snapshot {
 /// The disturbances between two snapshots and in the rounds.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Noise {
+    /// Between the snapshots.
     pub seconds: f64,
     /// How much slower the slowest round was than the fastest: 0.02 is 2 %. 0 if there was one round.
     pub round_spread: f64,
@@ -92,6 +93,7 @@ pub struct Noise {
     pub steal_share: f64,
     /// Processors that others kept busy, on average.
     pub others_cpus: f64,
+    /// How often the scheduler took the processor away.
     pub involuntary_switches_per_s: f64,
     /// Why the figures are not to be trusted; empty if they are.
     pub reasons: Vec<String>,

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use super::chart::{STYLE, escape};
-use super::document::{Block, Document, Table};
+use crate::chart::{STYLE, escape};
+use crate::document::{Block, Document, Table};
 
 /// The style of everything but the charts.
 const PAGE_STYLE: &str = "\
@@ -103,7 +103,7 @@ fn put_table(page: &mut String, table: &Table) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cmd::bench::kit::document::Trust;
+    use crate::document::Trust;
 
     #[test]
     fn a_page_escapes_what_it_shows_and_says_whether_to_trust_it() {

@@ -22,6 +22,7 @@ const FEATURES: &[&str] = &[
 /// The machine and the program.
 #[derive(Clone, Debug, Serialize)]
 pub struct Machine {
+    /// The name of the processor.
     pub cpu: String,
     /// Processors that the program may use.
     pub cpus: usize,
@@ -29,10 +30,15 @@ pub struct Machine {
     pub virtual_machine: bool,
     /// Of those that checksums use.
     pub features: Vec<String>,
+    /// Operating system and its release.
     pub kernel: String,
+    /// What `rustc --version` said.
     pub compiler: &'static str,
+    /// The level of optimisation of the build: `0` to `3`, `s`, `z`.
     pub opt_level: &'static str,
+    /// The version of the program.
     pub version: &'static str,
+    /// The commit that it was built from; `unknown` without git.
     pub commit: &'static str,
 }
 

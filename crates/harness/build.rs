@@ -1,4 +1,4 @@
-//! Tells the command which compiler built it from which commit: a benchmark's result says both.
+//! Tells the harness which compiler built it from which commit: a result says both.
 
 use std::process::Command;
 

@@ -1,26 +1,32 @@
 //! A result for people: headings, text, tables and charts in order, and its forms for a terminal and as Markdown.
-//! The form as a page is [`page`](super::page).
+//! The form as a page is [`page`](crate::page).
 
 use serde::Serialize;
 
-use super::chart::Chart;
-use crate::output;
+use crate::chart::Chart;
+use crate::text;
 
 /// A part of a document.
 #[derive(Clone, Debug)]
 pub enum Block {
     /// Level 1 is the title of a part, 2 that of a section.
     Heading(u8, String),
+    /// A paragraph.
     Text(String),
+    /// Figures in rows and columns.
     Table(Table),
+    /// A picture; a terminal has none.
     Chart(Chart),
 }
 
 /// A table whose first column names things and whose other columns are figures.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Table {
+    /// Above the table; may be empty.
     pub caption: String,
+    /// The names of the columns.
     pub heading: Vec<String>,
+    /// Each has as many cells as there are columns.
     pub rows: Vec<Vec<String>>,
 }
 
@@ -39,6 +45,15 @@ impl Table {
         let rows = facts.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
         Self { rows, ..Self::new("", &["", ""]) }
     }
+}
+
+/// How much of a result is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// The tables that compare.
+    Summary,
+    /// Every figure.
+    Everything,
 }
 
 /// Whether figures are to be trusted.
@@ -73,9 +88,11 @@ impl Trust {
 /// A whole result.
 #[derive(Clone, Debug, Default)]
 pub struct Document {
+    /// The heading of all.
     pub title: String,
     /// Whether the figures are to be trusted.
     pub trust: Trust,
+    /// The parts, in order.
     pub blocks: Vec<Block>,
 }
 
@@ -99,7 +116,7 @@ impl Document {
                 Block::Text(paragraph) => text.push_str(&format!("{}\n", wrapped(paragraph, 110))),
                 Block::Table(table) => {
                     let heading: Vec<&str> = table.heading.iter().map(String::as_str).collect();
-                    let mut plain = output::Table::new(&heading);
+                    let mut plain = text::Table::new(&heading);
                     table.rows.iter().for_each(|row| plain.row(row.clone()));
                     let caption = if table.caption.is_empty() { "" } else { &format!("{}\n", table.caption) };
                     // Without names of columns, no line for them.
