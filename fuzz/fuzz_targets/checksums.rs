@@ -6,10 +6,10 @@
 use std::num::NonZeroUsize;
 
 use integrity::kernels;
-use integrity::study::{self, Family};
 use integrity::{CombineBy, Segment, SegmentMut, Store};
 use integrity::{copy_crc32c_blocks, copy_crc32c_gather, copy_crc32c_scatter, crc32c_blocks, crc32c_combine};
 use libfuzzer_sys::fuzz_target;
+use published::Family;
 
 /// Longer runs only repeat what shorter ones do, and the reference is slow.
 const MAX_RUN_BYTES: usize = 16 << 10;
@@ -72,7 +72,7 @@ fuzz_target!(|input: &[u8]| {
     lists(&plan, run);
 
     for family in [Family::Crc32c, Family::OnesComplement, Family::T10] {
-        let mut values = study::all()
+        let mut values = published::all()
             .iter()
             .filter(|algorithm| algorithm.family == family && algorithm.available())
             .map(|algorithm| (algorithm.name, algorithm.checksum(run)));

@@ -6,7 +6,7 @@
 
 use integrity::t10::kernels::{self, Kernel};
 use integrity::t10::{self, Guard, Layout, Tuple};
-use integrity::{Store, insert_crc32c_t10, ip_checksum, strip_crc32c_t10, study};
+use integrity::{Store, insert_crc32c_t10, ip_checksum, strip_crc32c_t10};
 use libfuzzer_sys::fuzz_target;
 
 /// Longer runs only repeat what shorter ones do, and the references are slow.
@@ -30,7 +30,7 @@ fuzz_target!(|input: &[u8]| {
     for kernel in kernels::available() {
         assert_eq!(kernel.append(crc as u16, run), want, "{}", kernel.name());
     }
-    let reference = study::find("ones-complement-16").expect("the papers have it");
+    let reference = published::find("ones-complement-16").expect("the papers have it");
     assert_eq!(u64::from(ip_checksum(run)), reference.checksum(run));
 
     for layout in [Layout::plain(sector_bytes), Layout::interleaved(sector_bytes)] {

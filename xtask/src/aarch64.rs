@@ -1,4 +1,5 @@
-//! The aarch64 step of `check`: the kernels of `integrity` for that architecture, compiled and tested on any machine
+//! The aarch64 step of `check`: the kernels of `integrity` for that architecture, and the
+//! algorithms of `published`, compiled and tested on any machine
 //! with QEMU's user-mode emulation.
 //!
 //! There are two possible compilers: rustup's target, or Debian's `rustc-web` with the standard library of arm64.
@@ -48,7 +49,7 @@ fn compiler() -> Option<&'static str> {
     })
 }
 
-/// The command that runs the tests of `integrity`, with all its kernels, under emulation.
+/// The command that runs the tests of `integrity` with all its kernels, and those of `published`, under emulation.
 pub fn command(root: &Path) -> Result<Command> {
     let compiler = compiler().context("no compiler has the target")?;
     let mut command = Command::new(cargo());
@@ -57,6 +58,8 @@ pub fn command(root: &Path) -> Result<Command> {
             "test",
             "--package",
             "intact-integrity",
+            "--package",
+            "intact-published",
             "--lib",
             "--tests",
             "--no-fail-fast",

@@ -1,4 +1,4 @@
-//! The miri step of `check`: a short test of every kernel (`crates/integrity/tests/miri`) in an interpreter that checks
+//! The miri step of `check`: a short test of every kernel (`crates/integrity/tests/miri`, and `miri.rs` in `crates/published/tests`) in an interpreter that checks
 //! each access to memory. It is slow and needs a nightly compiler, so it runs only when requested.
 
 use std::path::Path;
@@ -19,7 +19,16 @@ pub fn missing() -> Option<&'static str> {
 
 /// The command that runs the tests in the interpreter.
 pub fn command(root: &Path) -> Command {
-    let mut command = nightly(&["miri", "test", "--package", "intact-integrity", "--test", "miri"]);
+    let mut command = nightly(&[
+        "miri",
+        "test",
+        "--package",
+        "intact-integrity",
+        "--package",
+        "intact-published",
+        "--test",
+        "miri",
+    ]);
     if cfg!(target_arch = "x86_64") {
         command.env("RUSTFLAGS", format!("-C target-feature={FEATURES}"));
     }

@@ -32,9 +32,10 @@ mod detect;
 mod gf2;
 mod prefetch;
 mod protected;
-pub mod study;
 mod sum;
 pub mod t10;
+#[cfg(feature = "unstable")]
+pub mod unstable;
 
 pub use combine::{CombineBy, crc32c_combine, crc32c_combine_blocks};
 pub use copy::{LengthMismatch, Store, copy_crc32c};

@@ -18,6 +18,7 @@ use MayImport::{Everything, Only};
 
 const LAYERS: &[(&str, MayImport)] = &[
     ("integrity", Only(&[])),
+    ("published", Only(&["integrity"])),
     ("tcp-crc", Only(&["integrity"])),
     ("tcp-crc-shim", Only(&["engine", "tcp-crc", "integrity"])),
     ("wireless", Only(&[])),
@@ -56,8 +57,17 @@ const LOWER_LAYERS: &[&str] = &[
     "blockstore",
 ];
 /// Crates that do no I/O, and therefore must not use a crate that does.
-const SANS_IO: &[&str] =
-    &["integrity", "payload", "tcp-crc", "wireless", "iscsi-wire", "iscsi-core", "offload", "scsi"];
+const SANS_IO: &[&str] = &[
+    "integrity",
+    "published",
+    "payload",
+    "tcp-crc",
+    "wireless",
+    "iscsi-wire",
+    "iscsi-core",
+    "offload",
+    "scsi",
+];
 const IO_CRATES: &[&str] =
     &["tokio", "async-std", "smol", "mio", "socket2", "rustix", "nix", "libc", "io-uring"];
 

@@ -10,6 +10,7 @@ use crate::rust_source::{SourceFile, find_word, join_paths};
 /// (`docs/decisions/001-sans-io-core.md`).
 const SANS_IO: &[&str] = &[
     "crates/payload",
+    "crates/published",
     "crates/tcp-crc",
     "crates/wireless",
     "crates/iscsi-wire",

@@ -27,7 +27,7 @@ pub enum Store {
     Temporal,
     /// Stores that bypass the caches, and a fence after them: for runs of 64 KiB and more into memory that is cold and stays so (the medium
     /// of a RAM disk). There they are a third faster than `memcpy`, digest included. In runs of 4 KiB the fence cancels the gain, and into
-    /// cached memory they are several times slower. `cargo bench -p intact-integrity --bench checksums -- copy` shows it. A kernel may use
+    /// cached memory they are several times slower. `cargo bench -p intact-published --bench checksums -- copy` shows it. A kernel may use
     /// ordinary stores instead, for example for a run too short to gain; the result is the same.
     NonTemporal,
 }

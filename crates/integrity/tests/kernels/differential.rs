@@ -223,3 +223,14 @@ fn headers() {
         }
     }
 }
+
+/// An emulated machine without the instructions would pass every test of the kernels, because they would be skipped.
+#[test]
+fn an_emulated_machine_has_every_instruction() {
+    if std::env::var_os("ALL_KERNELS_EXPECTED").is_none() {
+        return;
+    }
+    for kernel in kernels::all() {
+        assert!(kernel.available(), "{}", kernel.name());
+    }
+}

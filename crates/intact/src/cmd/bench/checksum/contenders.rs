@@ -5,9 +5,9 @@ use std::hint::black_box;
 
 use crc::{CRC_16_T10_DIF, CRC_32_ISCSI, Crc, Table};
 use crc_fast::CrcAlgorithm;
-use integrity::study::{self, Algorithm, Paper};
 use integrity::t10::{self, Layout};
 use integrity::{Store, kernels};
+use published::{Algorithm, Paper};
 use serde::Serialize;
 
 use super::papers;
@@ -127,7 +127,7 @@ fn kernel_sizes() -> Vec<usize> {
 
 /// The algorithms of one paper, each with a substitute where the machine cannot run it.
 pub fn algorithms(paper: Paper) -> Vec<Contender> {
-    study::all().iter().filter(|a| a.paper == paper).map(|a| algorithm(a, a.available())).collect()
+    published::all().iter().filter(|a| a.paper == paper).map(|a| algorithm(a, a.available())).collect()
 }
 
 fn algorithm(algorithm: &'static Algorithm, available: bool) -> Contender {
@@ -355,8 +355,8 @@ fn protected() -> Vec<Contender> {
 
 /// The limit for everything that reads.
 fn read(group: &str) -> Contender {
-    let (name, work) = (format!("{group}/read"), each(study::read_only));
-    Contender::new(name, "read only", "integrity::study::read_only", Origin::Limit, Answer::Words, work)
+    let (name, work) = (format!("{group}/read"), each(published::read_only));
+    Contender::new(name, "read only", "published::read_only", Origin::Limit, Answer::Words, work)
 }
 
 /// The limit for everything that copies.
@@ -420,9 +420,9 @@ mod tests {
 
     #[test]
     fn what_the_machine_lacks_is_replaced_and_said_so() {
-        let lacking = algorithm(study::find("crc32c-pclmulqdq").unwrap(), false);
+        let lacking = algorithm(published::find("crc32c-pclmulqdq").unwrap(), false);
         assert_eq!(lacking.substitute.as_deref(), Some(integrity::kernel_name()));
         assert_eq!((lacking.work)(1, &mut [], b"123456789"), 0xe306_9283);
-        assert_eq!(algorithm(study::find("adler-32").unwrap(), true).substitute, None);
+        assert_eq!(algorithm(published::find("adler-32").unwrap(), true).substitute, None);
     }
 }

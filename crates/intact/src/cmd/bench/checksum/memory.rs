@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use indicatif::ProgressBar;
-use integrity::study::Paper;
+use published::Paper;
 
 use super::contenders::{self, Contender};
 use crate::cmd::bench::kit::oracle::right;

@@ -1,6 +1,6 @@
 //! The figures of the two papers, and the parts of the thesis that are repeated: sizes, tables, figures.
 
-use integrity::study::{self, Build};
+use published::Build;
 
 /// Bytes of Table A.1.
 pub const THESIS_SIZES: [usize; 13] =
@@ -97,7 +97,7 @@ impl Thesis {
 
     /// Mean cycles per byte, if the thesis has the figure for this build of the algorithm.
     pub fn figure(&self, algorithm: &str, bytes: usize, bed: Bed) -> Option<f64> {
-        let algorithm = study::find(algorithm).filter(|algorithm| algorithm.build == bed.build())?;
+        let algorithm = published::find(algorithm).filter(|algorithm| algorithm.build == bed.build())?;
         let line =
             self.lines.iter().find(|line| line.algorithm == algorithm.build_of && line.bytes == bytes)?;
         line.figures[Bed::ALL.iter().position(|&b| b == bed)?]
@@ -288,7 +288,7 @@ mod tests {
     fn the_tables_are_whole() {
         let thesis = Thesis::read();
         let of_bed = |bed| {
-            let names = study::all().iter().map(|algorithm| algorithm.name);
+            let names = published::all().iter().map(|algorithm| algorithm.name);
             names.map(|name| thesis.curve(name, bed).len()).sum::<usize>()
         };
         // Tables A.1 to A.4: 13, 13, 11 and 10 algorithms; three algorithms at five sizes twice.
@@ -334,7 +334,7 @@ mod tests {
         let lines = thesis.lines.iter().map(|line| &line.algorithm);
         let pairs = BITS_AND_BYTES.iter().flatten();
         for name in figures.chain(findings).chain(lines).chain(&NOTE_ALGORITHMS).chain(pairs) {
-            assert!(study::find(name).is_some(), "{name}");
+            assert!(published::find(name).is_some(), "{name}");
         }
         for finding in &all_findings {
             for name in [finding.slower, finding.faster] {

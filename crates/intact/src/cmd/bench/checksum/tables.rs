@@ -1,7 +1,7 @@
 //! The result as a document: the thesis' tables and figures with this machine in them, Table 2 of the note, and this
 //! program's kernels next to others.
 
-use integrity::study::Paper;
+use published::Paper;
 
 use super::papers::{
     self, Bed, EXTRA_BYTES, FIGURES, Figure, NOTE_ALGORITHMS, TABLE_6_1_SIZES, THESIS_SIZES, Thesis,

@@ -1,8 +1,8 @@
 //! The CRCs that take turns in the sandbox, each as a pass over data that were copied and as a copy that digests.
 
 use integrity::kernels::{self, Kernel};
-use integrity::study::{self, Algorithm, Interleaved};
 use integrity::{LengthMismatch, SegmentMut, Store};
+use published::{Algorithm, Interleaved};
 
 use crate::cmd::bench::kit::source::Origin;
 
@@ -38,7 +38,7 @@ enum Kind {
 /// All that this machine can run. The kernel in use is the last.
 pub fn all() -> Vec<Contender> {
     let paper = |name: &&'static str| {
-        let (algorithm, copy) = (study::find(name)?, study::interleaved(name)?);
+        let (algorithm, copy) = (published::find(name)?, published::interleaved(name)?);
         let (title, origin) = (algorithm.title, Origin::Paper);
         algorithm.available().then_some(Contender { name, title, origin, kind: Kind::Paper(algorithm, copy) })
     };

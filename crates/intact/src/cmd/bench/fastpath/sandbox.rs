@@ -15,7 +15,6 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use engine::SlabRing;
 use integrity::SegmentMut;
-use integrity::study::flush_tables;
 use iscsi_core::Time;
 use iscsi_core::digest::{DIGEST_BYTES, DigestScope};
 use iscsi_core::initiator::command::{Command, Ending};
@@ -25,6 +24,7 @@ use iscsi_core::params::Params;
 use iscsi_core::pdu_reader::{PduReader, RxPdu};
 use iscsi_core::pdu_writer::{PduWriter, TxPdu};
 use iscsi_core::wire::{Bhs, Cid, CmdSn, DataIn, DataSn, Isid, Itt, Lun, Pdu, StatSn, Tsih, Ttt};
+use published::flush_tables;
 use serde::Serialize;
 
 use super::caches::{Purge, Regime, touch};

@@ -1,8 +1,8 @@
 //! Who computes the guards: nobody, the note's algorithms, or this program.
 
 use blockstore::{BlockStore, Durability, StoreError};
-use integrity::study::{self, Paper};
 use integrity::t10::{self, Guard, Layout};
+use published::Paper;
 
 use crate::cmd::bench::kit::oracle::{Answer, SECTOR_BYTES};
 use crate::cmd::bench::kit::source::Origin;
@@ -25,7 +25,7 @@ enum Way {
     /// The write alone.
     Nothing,
     /// Sector by sector, and then the write.
-    EachSector(&'static study::Algorithm),
+    EachSector(&'static published::Algorithm),
     /// All sectors in one call, and then the write.
     Run(Guard),
     /// In the copy that is the write: only where the disk is memory.
@@ -50,7 +50,7 @@ pub fn all() -> Vec<Algorithm> {
         answer: None,
         way: Way::Nothing,
     }];
-    all.extend(study::all().iter().filter(|a| a.paper == Paper::Note2007).map(|algorithm| Algorithm {
+    all.extend(published::all().iter().filter(|a| a.paper == Paper::Note2007).map(|algorithm| Algorithm {
         name: algorithm.name,
         title: algorithm.title,
         source: algorithm.source,

@@ -1,6 +1,6 @@
 //! The result as a document: the note's two figures for each disk, the same in tables, and what the note found.
 
-use integrity::study::Paper;
+use published::Paper;
 
 use super::disks::DiskFacts;
 use super::report::{Measurement, Report};

@@ -4,7 +4,7 @@
 //! definitions step by step.
 
 use crc::{CRC_16_T10_DIF, CRC_32_ISCSI, CRC_64_NVME, Crc};
-use integrity::study::Family;
+use published::Family;
 
 /// Bytes of a sector with a guard.
 pub const SECTOR_BYTES: usize = 512;

@@ -1,6 +1,6 @@
 //! Where contenders come from.
 
-use integrity::study::Paper;
+use published::Paper;
 use serde::Serialize;
 
 /// Where a contender comes from.

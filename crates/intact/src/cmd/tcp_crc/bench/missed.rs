@@ -2,7 +2,7 @@
 
 use fastrand::Rng;
 use indicatif::ProgressBar;
-use integrity::study::{self, Algorithm};
+use published::Algorithm;
 use serde::Serialize;
 use tcp_crc::{Codepoints, Fault, Method, Packet, check, finish_sums, stamp};
 use tcp_crc_shim::lab::content;
@@ -81,7 +81,7 @@ struct Judge {
 
 impl Judge {
     fn new() -> Self {
-        let sum = |name| study::find(name).expect("an algorithm of the thesis");
+        let sum = |name| published::find(name).expect("an algorithm of the thesis");
         Self {
             plain: Default::default(),
             stamped: Default::default(),

@@ -116,7 +116,7 @@ impl Figure {
             ("MB/s", Scale::Linear),
         );
         for (n, number) in NUMBERS.iter().enumerate() {
-            plot = plot.line(&number.to_string(), Role::Measured, n, points(&|line| line.wide[n].mb_s.mean));
+            plot = plot.line(number.to_string(), Role::Measured, n, points(&|line| line.wide[n].mb_s.mean));
             plot = plot.line("", Role::Reference, n, points(&|line| line.deep[n].mb_s.mean));
         }
         section.charts.push(plot);

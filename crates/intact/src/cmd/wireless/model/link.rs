@@ -117,7 +117,7 @@ fn plot() -> Chart {
     for (hue, rate) in RATES.into_iter().enumerate() {
         let mac = Mac { r_data_mbit_s: rate, ..mac.with_r_ack(rate.min(2.0)) };
         let points = PAYLOADS.map(|payload| (payload, mbit_s(&mac, payload, AckForm::Standard)));
-        plot = plot.line(&format!("{rate} Mbit/s"), Role::Measured, hue, points);
+        plot = plot.line(format!("{rate} Mbit/s"), Role::Measured, hue, points);
     }
     let g = PAYLOADS.map(|payload| (payload, mbit_s(&Mac::G, payload, AckForm::Standard)));
     plot.line("802.11g, 54 Mbit/s", Role::Measured, RATES.len(), g)

@@ -160,7 +160,7 @@ pub fn closed_section() -> Section {
             .rows
             .push(std::iter::once(kib.to_string()).chain(rates.map(|rate| format!("{rate:.0}"))).collect());
         plot = plot.line(
-            &format!("{kib} KiB"),
+            format!("{kib} KiB"),
             Role::Measured,
             hue,
             DEPTHS.map(f64::from).into_iter().zip(rates),

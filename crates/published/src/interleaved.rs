@@ -1,14 +1,14 @@
 //! Copies fused with the checksums of [`crc32c_table`](super::crc32c_table): each unit is loaded, stored, and digested from the register,
 //! which is the "interleaved copy + CRC" of the 2005 paper on software iSCSI, section 3.3.
 //!
-//! The unit that is stored is hidden from the compiler: see [`opaque_word`]. Otherwise the compiler splits each loop into a call of
+//! The unit that is stored is hidden from the compiler: see [`integrity::unstable::opaque`]. Otherwise the compiler splits each loop into a call of
 //! `memcpy` and a loop that digests, which is the copy that the paper compares with.
 
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+use integrity::LengthMismatch;
+
 use super::crc32c_instruction::serial_copy;
 use super::crc32c_table::{POLY, SLICES_4, SLICES_8, slices_4, slices_8, step};
 use super::{Needs, opaque, opaque_word};
-use crate::copy::LengthMismatch;
 
 /// One copy that digests what it copies, unit by unit.
 #[derive(Clone, Copy, Debug)]
@@ -17,7 +17,7 @@ pub struct Interleaved {
     pub name: &'static str,
     /// The instructions that it needs.
     pub needs: Needs,
-    run: unsafe fn(u32, &mut [u8], &[u8]) -> u32,
+    run: fn(u32, &mut [u8], &[u8]) -> u32,
 }
 
 impl Interleaved {
@@ -30,17 +30,17 @@ impl Interleaved {
     /// If this machine lacks the instructions that it [needs](Self::needs).
     ///
     /// ```
-    /// let sarwate = integrity::study::interleaved("crc32c-byte").unwrap();
+    /// let sarwate = published::interleaved("crc32c-byte").unwrap();
     /// let mut dst = [0; 9];
     /// assert_eq!(sarwate.copy(0, &mut dst, b"123456789"), Ok(0xe306_9283));
     /// assert_eq!(&dst, b"123456789");
     /// ```
     #[inline]
     pub fn copy(&self, crc: u32, dst: &mut [u8], src: &[u8]) -> Result<u32, LengthMismatch> {
-        assert!(self.needs.met(), "this machine lacks the instructions of {}", self.name);
-        LengthMismatch::check("destination", src.len(), dst.len())?;
-        // SAFETY: the only condition of each implementation is that the machine has the instructions: asserted above.
-        Ok(unsafe { (self.run)(crc, dst, src) })
+        if dst.len() != src.len() {
+            return Err(LengthMismatch { buffer: "destination", needed: src.len(), given: dst.len() });
+        }
+        Ok((self.run)(crc, dst, src))
     }
 }
 
@@ -50,7 +50,6 @@ static ALL: &[Interleaved] = &[
     Interleaved { name: "crc32c-byte", needs: Needs::Nothing, run: byte },
     Interleaved { name: "crc32c-slicing-4", needs: Needs::Nothing, run: slicing4 },
     Interleaved { name: "crc32c-slicing-8", needs: Needs::Nothing, run: slicing8 },
-    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     Interleaved { name: "crc32c-instruction", needs: Needs::CrcInstruction, run: serial_copy },
 ];
 

@@ -5,7 +5,7 @@ use std::hint::black_box;
 use crc_fast::CrcAlgorithm::Crc32Iscsi;
 use integrity::{CombineBy, crc32c, crc32c_combine, crc32c_combine_blocks};
 
-use crate::harness::{Against, Role, Row, Tally};
+use crate::contest::{Against, Role, Row, Tally};
 use crate::{Scale, data};
 
 const BLOCK_BYTES: usize = 4096;

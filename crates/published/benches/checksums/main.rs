@@ -1,6 +1,6 @@
-//! The performance bars of this crate, each next to the best peers and the physical limits, in one run.
+//! The performance bars of the crate `integrity`, each next to the best peers and the physical limits, in one run.
 //!
-//! `cargo bench -p intact-integrity --bench checksums` runs all rows, `-- copy` those whose name contains `copy`. All
+//! `cargo bench -p intact-published --bench checksums` runs all rows, `-- copy` those whose name contains `copy`. All
 //! contenders of a row take turns, and the best turn of each counts. Compare the ratios within a row: a busy machine
 //! disturbs all contenders alike. Every result is checked. Without `--bench`, as in `cargo test --benches`, every
 //! contender takes one short turn.
@@ -8,15 +8,17 @@
 //! To add rows, write a module with a function `rows(&Scale, &mut Tally)` and call it in [`main`].
 
 mod combine;
+mod contest;
 mod copy;
 mod digest;
 mod guard;
-mod harness;
 mod scalar;
 
 use std::time::Duration;
 
-use harness::Tally;
+use ::harness::content::random;
+use ::harness::machine::Machine;
+use contest::Tally;
 
 /// How much time and memory a run may take.
 pub struct Scale {
@@ -48,12 +50,7 @@ impl Scale {
 
 /// Bytes without structure, the same in every run.
 pub fn data(len: usize) -> Vec<u8> {
-    let mut state = 1_u64;
-    let mut next = || {
-        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-        (state >> 56) as u8
-    };
-    (0..len).map(|_| next()).collect()
+    random(len, &mut 1)
 }
 
 /// `len` bytes of `storage` that begin `offset` bytes after a page boundary.
@@ -61,24 +58,6 @@ pub fn at_offset(storage: &mut [u8], offset: usize, len: usize) -> &mut [u8] {
     const PAGE_BYTES: usize = 4096;
     let start = storage.as_ptr().addr().wrapping_neg() % PAGE_BYTES + offset;
     &mut storage[start..start + len]
-}
-
-fn cpu() -> String {
-    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let field = |name: &str| {
-        let line = text.lines().find(|line| line.starts_with(name))?;
-        Some(line.split_once(':')?.1.trim().to_owned())
-    };
-    match (field("model name"), field("cpu MHz")) {
-        (Some(model), Some(mhz)) => format!("{model}, {mhz} MHz by /proc/cpuinfo"),
-        _ => "unknown".to_owned(),
-    }
-}
-
-fn commit() -> String {
-    let output = std::process::Command::new("git").args(["rev-parse", "--short", "HEAD"]).output();
-    let text = output.ok().and_then(|o| String::from_utf8(o.stdout).ok()).unwrap_or_default();
-    if text.is_empty() { "unknown".to_owned() } else { text.trim().to_owned() }
 }
 
 fn main() {
@@ -89,7 +68,8 @@ fn main() {
     let mut tally = Tally::default();
     tally.filter = args.pop();
     let choice = integrity::kernel_choice();
-    println!("CPU: {}\nkernel: {}: {choice}\ncommit: {}", cpu(), choice.kernel().name(), commit());
+    println!("kernel: {}: {choice}", choice.kernel().name());
+    Machine::this().facts().iter().for_each(|(name, value)| println!("{name}: {value}"));
     digest::rows(&scale, &mut tally);
     copy::rows(&scale, &mut tally);
     combine::rows(&scale, &mut tally);

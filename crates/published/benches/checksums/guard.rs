@@ -8,8 +8,8 @@ use crc_fast::CrcAlgorithm::Crc16T10Dif;
 use integrity::t10::{self, Guard, Layout, Tuple, kernels};
 use integrity::{Store, copy_crc32c_t10, crc16_t10dif, crc32c, crc64_nvme, insert_crc32c_t10, ip_checksum};
 
+use crate::contest::{Against, Role, Row, Tally};
 use crate::copy::{Walk, memcpy};
-use crate::harness::{Against, Role, Row, Tally};
 use crate::{Scale, at_offset, data};
 
 /// A value by which the guards of two runs are compared.

@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use integrity::{Store, copy_crc32c, copy_crc32c_sum, crc32c, ip_checksum, kernels};
 
-use crate::harness::{Against, Role, Row, Tally};
+use crate::contest::{Against, Role, Row, Tally};
 use crate::{Scale, at_offset, data};
 
 const LENGTHS: [usize; 12] =

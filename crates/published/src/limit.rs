@@ -1,7 +1,6 @@
 //! The limit of every checksum: reading every byte, as widely as the machine can, and joining what was read.
 
-#[cfg(target_arch = "x86_64")]
-use crate::detect::detected;
+use integrity::unstable::{Program, Vectors, with_vectors};
 
 /// Bytes joined in one step; eight registers of the widest kind.
 const STEP_BYTES: usize = 512;
@@ -9,34 +8,20 @@ const STEP_BYTES: usize = 512;
 /// The exclusive or of the little-endian 64-bit words in `data`; the last word is padded with zeros.
 ///
 /// ```
-/// assert_eq!(integrity::study::read_only(&[1, 0, 0, 0, 0, 0, 0, 0, 2]), 3);
+/// assert_eq!(published::read_only(&[1, 0, 0, 0, 0, 0, 0, 0, 2]), 3);
 /// ```
 #[inline]
 pub fn read_only(data: &[u8]) -> u64 {
-    #[cfg(target_arch = "x86_64")]
-    {
-        if detected!("avx512f") {
-            // SAFETY: AVX-512 was just detected.
-            return unsafe { with_avx512(data) };
-        }
-        if detected!("avx2") {
-            // SAFETY: AVX2 was just detected.
-            return unsafe { with_avx2(data) };
+    struct Joined<'a>(&'a [u8]);
+    impl Program<Vectors> for Joined<'_> {
+        type Output = u64;
+
+        #[inline(always)]
+        fn run(self, _: Vectors) -> u64 {
+            joined(self.0)
         }
     }
-    joined(data)
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f")]
-fn with_avx512(data: &[u8]) -> u64 {
-    joined(data)
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-fn with_avx2(data: &[u8]) -> u64 {
-    joined(data)
+    with_vectors(Joined(data))
 }
 
 /// The one algorithm. The compiler gives it the widest loads of the function that it is inlined into.

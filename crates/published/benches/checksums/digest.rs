@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 
 use integrity::{crc32c, crc32c_blocks, kernels};
 
-use crate::harness::{Against, Role, Row, Tally};
+use crate::contest::{Against, Role, Row, Tally};
 use crate::{Scale, at_offset, data};
 
 /// Length, and the best figure known from elsewhere, GB/s.
@@ -60,7 +60,7 @@ fn append_row(len: usize, known: Option<f64>, scale: &Scale, tally: &mut Tally) 
         .one(Role::Peer, "crc-fast", || Some(crc_fast::crc32_iscsi(black_box(src)).into()))
         .one(Role::Peer, "crc32c crate", || Some(crc32c::crc32c(black_box(src)).into()))
         .one(Role::Limit, "read", || {
-            black_box(read(black_box(src)));
+            black_box(published::read_only(black_box(src)));
             None
         });
     if len <= 4096 {
@@ -77,41 +77,6 @@ fn append_row(len: usize, known: Option<f64>, scale: &Scale, tally: &mut Tally) 
         row = row.bar(if len <= 256 { 1.15 } else { 1.0 }, Against::Known(known));
     }
     row.run(scale.row, tally);
-}
-
-/// Reads every byte and does almost nothing with it: the limit of everything that reads.
-fn read(src: &[u8]) -> u64 {
-    #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("avx512f") {
-        // SAFETY: the machine has the instructions.
-        return unsafe { read_avx512(src) };
-    }
-    read_words(src)
-}
-
-/// [`read`] with vectors of 512 bits; the remainder at the end is not read.
-///
-/// # Safety
-/// - The machine has AVX-512F.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f")]
-unsafe fn read_avx512(src: &[u8]) -> u64 {
-    use std::arch::x86_64::{
-        _mm512_loadu_si512, _mm512_reduce_or_epi64, _mm512_setzero_si512, _mm512_xor_si512,
-    };
-    let mut sums = [_mm512_setzero_si512(); 4];
-    for block in src.as_chunks::<256>().0 {
-        for (i, sum) in sums.iter_mut().enumerate() {
-            // SAFETY: the four vectors of a block are within its 256 bytes.
-            *sum = _mm512_xor_si512(*sum, unsafe { _mm512_loadu_si512(block.as_ptr().add(64 * i).cast()) });
-        }
-    }
-    sums.iter().fold(0, |all, sum| all ^ _mm512_reduce_or_epi64(*sum) as u64)
-}
-
-fn read_words(src: &[u8]) -> u64 {
-    let (words, _) = src.as_chunks::<8>();
-    words.iter().fold(0, |sum, word| sum ^ u64::from_ne_bytes(*word))
 }
 
 fn block_rows(scale: &Scale, tally: &mut Tally) {

@@ -6,10 +6,10 @@ use std::hint::black_box;
 
 use integrity::Store;
 use integrity::kernels::{self, Kernel};
-use integrity::study::{self, Algorithm};
+use published::Algorithm;
 
+use crate::contest::{Against, Role, Row, Tally};
 use crate::copy::{Walk, memcpy};
-use crate::harness::{Against, Role, Row, Tally};
 use crate::{Scale, at_offset, data};
 
 /// A header, a small run, a run of the paper, a large one.
@@ -30,7 +30,7 @@ fn kernel() -> &'static Kernel {
 }
 
 fn papers() -> &'static Algorithm {
-    study::find("crc32c-slicing-8").expect("the papers have it")
+    published::find("crc32c-slicing-8").expect("the papers have it")
 }
 
 fn digest(len: usize, scale: &Scale, tally: &mut Tally) {

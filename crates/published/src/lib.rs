@@ -12,9 +12,11 @@
 //! - Every implementation takes every length and every alignment; none allocates.
 //! - Values are numbers that do not depend on the byte order of the machine.
 //!
-//! Nothing here is called in production. The crate's own kernels are in [`kernels`](crate::kernels).
+//! No product uses this crate: its checksums are in the crate `integrity`, which lends the machine's instructions
+//! ([`integrity::unstable`]).
+#![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
 
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod crc32c_instruction;
 mod crc32c_table;
 mod flush;
@@ -25,43 +27,20 @@ mod sums;
 mod t10;
 
 pub use flush::flush_tables;
+use integrity::unstable::opaque as opaque_word;
 pub use interleaved::{Interleaved, interleaved};
 pub use limit::read_only;
 
-use crate::copy::pass;
-
-/// Hides the origin of `value` from the compiler: see [`pass::pin`].
+/// Hides the origin of `value` from the compiler.
 #[inline(always)]
 fn opaque(value: u32) -> u32 {
     opaque_word(u64::from(value)) as u32
 }
 
-/// [`opaque`] for a whole word.
-#[inline(always)]
-fn opaque_word(value: u64) -> u64 {
-    pass::pin(value)
-}
-
-/// Machines without the instruction: the list is the same everywhere, but these entries are never available.
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-mod crc32c_instruction {
-    pub(super) use super::crc32c_table::{
-        slicing8 as joined_by_product, slicing8 as joined_by_table, slicing8 as serial,
-    };
-
-    pub(super) fn has_crc() -> bool {
-        false
-    }
-
-    pub(super) fn has_crc_and_product() -> bool {
-        false
-    }
-}
-
 /// The checksum that an implementation computes. Implementations of one family return equal values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Family {
-    /// CRC32C in finished form, 32 bits: equal to [`crc32c`](crate::crc32c()).
+    /// CRC32C in finished form, 32 bits: equal to [`integrity::crc32c`].
     Crc32c,
     /// Adler-32 (RFC 1950), 32 bits.
     Adler32,
@@ -112,8 +91,8 @@ impl Needs {
     pub fn met(self) -> bool {
         match self {
             Self::Nothing => true,
-            Self::CrcInstruction => crc32c_instruction::has_crc(),
-            Self::CrcAndCarrylessProduct => crc32c_instruction::has_crc_and_product(),
+            Self::CrcInstruction => integrity::unstable::has_crc32(),
+            Self::CrcAndCarrylessProduct => integrity::unstable::has_crc32_and_product(),
         }
     }
 }
@@ -137,7 +116,7 @@ pub struct Algorithm {
     pub build_of: &'static str,
     /// The instructions that it needs.
     pub needs: Needs,
-    run: unsafe fn(&[u8]) -> u64,
+    run: fn(&[u8]) -> u64,
 }
 
 impl Algorithm {
@@ -153,14 +132,12 @@ impl Algorithm {
     /// If the implementation is not [available](Self::available).
     ///
     /// ```
-    /// let adler = integrity::study::find("adler-32").unwrap();
+    /// let adler = published::find("adler-32").unwrap();
     /// assert_eq!(adler.checksum(b"Wikipedia"), 0x11e6_0398);
     /// ```
     #[inline]
     pub fn checksum(&self, data: &[u8]) -> u64 {
-        assert!(self.available(), "this machine lacks the instructions of {}", self.name);
-        // SAFETY: the only condition of each implementation is that the machine has the instructions: asserted above.
-        unsafe { (self.run)(data) }
+        (self.run)(data)
     }
 }
 
@@ -170,18 +147,13 @@ const fn thesis(
     source: &'static str,
     family: Family,
     needs: Needs,
-    run: unsafe fn(&[u8]) -> u64,
+    run: fn(&[u8]) -> u64,
 ) -> Algorithm {
     let (paper, build) = (Paper::Thesis2019, Build::Paper);
     Algorithm { name, title, source, family, paper, build, build_of: name, needs, run }
 }
 
-const fn note(
-    name: &'static str,
-    title: &'static str,
-    family: Family,
-    run: unsafe fn(&[u8]) -> u64,
-) -> Algorithm {
+const fn note(name: &'static str, title: &'static str, family: Family, run: fn(&[u8]) -> u64) -> Algorithm {
     let (source, paper, needs) = ("Petersen 2007, section 1", Paper::Note2007, Needs::Nothing);
     Algorithm { name, title, source, family, paper, build: Build::Paper, build_of: name, needs, run }
 }
@@ -193,7 +165,7 @@ impl Algorithm {
         name: &'static str,
         title: &'static str,
         build: Build,
-        run: unsafe fn(&[u8]) -> u64,
+        run: fn(&[u8]) -> u64,
     ) -> Self {
         Self { name, title, build, run, ..self }
     }

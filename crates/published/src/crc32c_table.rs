@@ -4,8 +4,9 @@
 //! Except for the sixteen entries of the nibble-wise form, all tables are rows of the slicing-by-8 table. A shorter
 //! table is a static of its own, so that each implementation touches as much cache as the paper says.
 
+use integrity::unstable;
+
 use super::opaque;
-use crate::gf2;
 
 /// `tables()[k][b]` is the register after byte `b` and `k` zero bytes.
 const fn tables<const ROWS: usize>() -> [[u32; 256]; ROWS] {
@@ -17,7 +18,7 @@ const fn tables<const ROWS: usize>() -> [[u32; 256]; ROWS] {
         while k < ROWS {
             let mut bit = 0;
             while bit < 8 {
-                register = gf2::mul_x(register);
+                register = unstable::mul_x(register);
                 bit += 1;
             }
             t[k][b] = register;
@@ -33,7 +34,7 @@ static NIBBLES: [u32; 16] = {
     let mut t = [0; 16];
     let mut n = 0;
     while n < 16 {
-        t[n] = gf2::mul_x(gf2::mul_x(gf2::mul_x(gf2::mul_x(n as u32))));
+        t[n] = unstable::mul_x(unstable::mul_x(unstable::mul_x(unstable::mul_x(n as u32))));
         n += 1;
     }
     t
@@ -46,7 +47,7 @@ pub(super) static SLICES_4: [[u32; 256]; 4] = tables();
 pub(super) static SLICES_8: [[u32; 256]; 8] = tables();
 
 /// The polynomial in the order of the definition, x^31 first.
-pub(super) const POLY: u32 = gf2::CRC32C_POLY.reverse_bits();
+pub(super) const POLY: u32 = unstable::CRC32C_POLY.reverse_bits();
 
 /// Section 4.4.1: the register is in the bit order of the definition, so every byte is reversed before it goes in, and
 /// the register is reversed at the end. Each step handles one bit, by testing the highest.

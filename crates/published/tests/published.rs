@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use integrity::study::{self, Algorithm, Build, Family, Paper};
+use published::{Algorithm, Build, Family, Paper};
 
 /// Every length up to this one is tested at some alignment: it is longer than the shortest runs of every lane and fold.
 const MAX_LEN: usize = if cfg!(miri) { 260 } else { 1100 };
@@ -21,7 +21,7 @@ fn data(len: usize) -> Vec<u8> {
 }
 
 fn of(family: Family) -> impl Iterator<Item = &'static Algorithm> {
-    study::all().iter().filter(move |algorithm| algorithm.family == family && algorithm.available())
+    published::all().iter().filter(move |algorithm| algorithm.family == family && algorithm.available())
 }
 
 /// Compares every implementation of a family with `oracle`, for random data and for the data that carries most and
@@ -88,7 +88,7 @@ fn xor_is_the_parity_of_every_bit() {
 }
 
 fn check(name: &str, data: &[u8], want: u64) {
-    let algorithm = study::find(name).expect(name);
+    let algorithm = published::find(name).expect(name);
     if algorithm.available() {
         assert_eq!(algorithm.checksum(data), want, "{name} of {data:02x?}");
     }
@@ -142,32 +142,36 @@ fn an_internet_checksum_in_its_place_makes_the_sum_vanish() {
 #[test]
 fn every_algorithm_of_the_papers_is_there_once() {
     let count = |paper, build| {
-        study::all().iter().filter(|algorithm| (algorithm.paper, algorithm.build) == (paper, build)).count()
+        published::all()
+            .iter()
+            .filter(|algorithm| (algorithm.paper, algorithm.build) == (paper, build))
+            .count()
     };
     assert_eq!((count(Paper::Thesis2019, Build::Paper), count(Paper::Note2007, Build::Paper)), (13, 5));
-    for algorithm in study::all() {
-        let of = study::find(algorithm.build_of).expect(algorithm.build_of);
+    for algorithm in published::all() {
+        let of = published::find(algorithm.build_of).expect(algorithm.build_of);
         assert_eq!((of.build, of.family, of.paper), (Build::Paper, algorithm.family, algorithm.paper));
         assert_eq!(algorithm.build == Build::Paper, algorithm.build_of == algorithm.name);
     }
-    for (i, algorithm) in study::all().iter().enumerate() {
-        let found = study::find(algorithm.name).expect(algorithm.name);
+    for (i, algorithm) in published::all().iter().enumerate() {
+        let found = published::find(algorithm.name).expect(algorithm.name);
         assert!(std::ptr::eq(found, algorithm), "two are called {}", algorithm.name);
-        assert!(study::all()[..i].iter().all(|other| other.title != algorithm.title), "{}", algorithm.title);
+        assert!(
+            published::all()[..i].iter().all(|other| other.title != algorithm.title),
+            "{}",
+            algorithm.title
+        );
     }
-    assert!(study::find("crc32").is_none());
+    assert!(published::find("crc32").is_none());
 }
 
-/// An emulated machine without the instructions would pass every test of the kernels, because they would be skipped.
+/// An emulated machine without the instructions would pass every test, because the algorithms would be skipped.
 #[test]
 fn an_emulated_machine_has_every_instruction() {
     if std::env::var_os("ALL_KERNELS_EXPECTED").is_none() {
         return;
     }
-    for kernel in integrity::kernels::all() {
-        assert!(kernel.available(), "{}", kernel.name());
-    }
-    for algorithm in study::all() {
+    for algorithm in published::all() {
         assert!(algorithm.available(), "{}", algorithm.name);
     }
 }
@@ -176,7 +180,7 @@ fn an_emulated_machine_has_every_instruction() {
 #[test]
 fn a_flipped_bit_changes_every_checksum() {
     let mut message = data(if cfg!(miri) { 48 } else { 997 });
-    for algorithm in study::all().iter().filter(|algorithm| algorithm.available()) {
+    for algorithm in published::all().iter().filter(|algorithm| algorithm.available()) {
         let clean = algorithm.checksum(&message);
         for at in 0..message.len() {
             message[at] ^= 1 << (at % 8);
@@ -199,7 +203,7 @@ fn bit_by_bit_takes_the_time_of_bits() {
         let mut fastest = [Duration::MAX; 2];
         for _ in 0..200 {
             for (name, fastest) in [bits, bytes].into_iter().zip(&mut fastest) {
-                let algorithm = study::find(name).expect(name);
+                let algorithm = published::find(name).expect(name);
                 let start = Instant::now();
                 black_box(algorithm.checksum(black_box(&run)));
                 *fastest = start.elapsed().min(*fastest);
@@ -215,7 +219,7 @@ fn bit_by_bit_takes_the_time_of_bits() {
 fn interleaved_copies_digest_what_they_copy() {
     let oracle = crc::Crc::<u32>::new(&crc::CRC_32_ISCSI);
     let copies: Vec<_> =
-        study::all().iter().filter_map(|algorithm| study::interleaved(algorithm.name)).collect();
+        published::all().iter().filter_map(|algorithm| published::interleaved(algorithm.name)).collect();
     assert!(copies.len() >= 4);
     for copy in copies.into_iter().filter(|copy| copy.needs.met()) {
         for len in (0..=MAX_LEN).step_by(LEN_STEP) {
