@@ -1,11 +1,11 @@
 //! One end of a TCP connection that sends correct and incorrect PDUs, in either role.
 
 use crate::frame::{Digests, Frame, Received};
+use crate::link::{Link, connect, prepare};
 use crate::transcript::{Side, Transcript, What};
 use crate::{Ledger, PeerError};
 use iscsi_wire::{Bhs, Opcode, padding_length};
-use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 /// Bytes requested from the kernel in one read.
@@ -14,7 +14,7 @@ const READ_SIZE: usize = 64 * 1024;
 /// A raw peer. It sends exactly the bytes that it is told to send, and receives PDUs with their digests
 /// verified.
 pub struct RawPeer {
-    stream: TcpStream,
+    link: Box<dyn Link>,
     side: Side,
     connection: u32,
     transcript: Transcript,
@@ -35,35 +35,23 @@ impl RawPeer {
         timeout: Duration,
         transcript: &Transcript,
     ) -> Result<Self, PeerError> {
-        let mut last = PeerError::Io("the address resolves to nothing".to_owned());
-        for address in address.to_socket_addrs().map_err(|error| PeerError::Io(error.to_string()))? {
-            match TcpStream::connect_timeout(&address, timeout) {
-                Ok(stream) => return Self::new(stream, Side::Initiator, timeout, transcript),
-                Err(error) => last = PeerError::Io(format!("connecting to {address}: {error}")),
-            }
-        }
-        Err(last)
+        let stream = connect(address, timeout)?;
+        prepare(&stream, timeout)?;
+        Ok(Self::over(Box::new(stream), Side::Initiator, timeout, transcript))
     }
 
     /// Takes an accepted connection, as a target.
     pub fn accept(stream: TcpStream, timeout: Duration, transcript: &Transcript) -> Result<Self, PeerError> {
-        Self::new(stream, Side::Target, timeout, transcript)
+        prepare(&stream, timeout)?;
+        Ok(Self::over(Box::new(stream), Side::Target, timeout, transcript))
     }
 
-    fn new(
-        stream: TcpStream,
-        side: Side,
-        timeout: Duration,
-        transcript: &Transcript,
-    ) -> Result<Self, PeerError> {
-        stream
-            .set_nodelay(true)
-            .and_then(|()| stream.set_write_timeout(Some(timeout)))
-            .map_err(|error| PeerError::Io(error.to_string()))?;
+    /// One end of a connection that exists, as `side`.
+    pub fn over(link: Box<dyn Link>, side: Side, timeout: Duration, transcript: &Transcript) -> Self {
         let connection = transcript.open();
         transcript.push(connection, Side::Initiator, What::Opened);
-        Ok(RawPeer {
-            stream,
+        RawPeer {
+            link,
             side,
             connection,
             transcript: transcript.clone(),
@@ -73,7 +61,7 @@ impl RawPeer {
             reset: false,
             digests: Digests::default(),
             ledger: Ledger::default(),
-        })
+        }
     }
 
     /// How long a step may take.
@@ -93,7 +81,7 @@ impl RawPeer {
 
     /// Our own address.
     pub fn local_addr(&self) -> Option<SocketAddr> {
-        self.stream.local_addr().ok()
+        self.link.local_addr()
     }
 
     /// Sends a PDU.
@@ -140,13 +128,13 @@ impl RawPeer {
         if self.reset {
             return;
         }
-        let _ = self.stream.shutdown(Shutdown::Write);
+        self.link.close_write();
         self.transcript.push(self.connection, self.side, What::Closed);
     }
 
-    /// The connection itself, for anything but an exchange of PDUs.
-    pub fn into_stream(self) -> TcpStream {
-        self.stream
+    /// Lets time pass for the peer; what it sends meanwhile can be received.
+    pub fn pass(&mut self, time: Duration) {
+        self.link.pass(time);
     }
 
     /// Closes the connection with a RST instead of a FIN.
@@ -157,7 +145,7 @@ impl RawPeer {
     /// Makes this peer end with a RST.
     pub(crate) fn linger_zero(&mut self) {
         self.reset = true;
-        let _ = socket2::SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
+        self.link.reset();
         self.transcript.push(self.connection, self.side, What::Reset);
     }
 
@@ -234,18 +222,12 @@ impl RawPeer {
         let mut chunk = [0; READ_SIZE];
         while self.rx.len() < needed {
             let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-            self.stream.set_read_timeout(Some(left)).map_err(|error| PeerError::Io(error.to_string()))?;
-            match self.stream.read(&mut chunk) {
+            match self.link.receive(&mut chunk, left) {
                 Ok(0) if self.rx.is_empty() => return Err(PeerError::Closed),
                 Ok(0) => return Err(PeerError::ClosedInsidePdu { got: self.rx.len() }),
                 Ok(n) => self.rx.extend_from_slice(&chunk[..n]),
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(error) => {
-                    let error = PeerError::from_io(&error, timeout);
-                    if !matches!(error, PeerError::Timeout(_)) || Instant::now() >= deadline {
-                        return Err(error);
-                    }
-                }
+                Err(error) => return Err(PeerError::from_io(&error, timeout)),
             }
         }
         Ok(())
@@ -294,7 +276,7 @@ impl RawPeer {
     }
 
     fn write_all(&mut self, bytes: &[u8]) -> Result<(), PeerError> {
-        let written = self.stream.write_all(bytes).map_err(|error| PeerError::from_io(&error, self.timeout));
+        let written = self.link.send(bytes).map_err(|error| PeerError::from_io(&error, self.timeout));
         if let Err(error) = &written
             && error.is_closed()
         {

@@ -8,6 +8,7 @@ mod transfer;
 pub use command::{Command, Unsolicited};
 pub use outcome::{Outcome, Residual};
 pub use transfer::Sent;
+pub(crate) use transfer::Watch;
 
 use crate::frame::{Frame, Received};
 use crate::{LoggedIn, LoginScript, Params, PeerError, RawPeer};
@@ -179,6 +180,11 @@ impl Session {
     /// A kept PDU with this task tag, as one line.
     pub fn stashed(&self, itt: Itt) -> Option<String> {
         self.stash.iter().find(|rx| rx.bhs.itt() == itt).map(Received::line)
+    }
+
+    /// Any kept PDU, as one line.
+    pub(crate) fn any_stashed(&self) -> Option<String> {
+        self.stash.first().map(Received::line)
     }
 
     /// Takes a kept PDU of this opcode.

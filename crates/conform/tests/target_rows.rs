@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use conform::evil::{Act, Behaviour, EvilConfig, EvilTarget, Incoming};
+use conform::evil::{Act, Behaviour, EvilConfig, EvilTarget, Incoming, Scene};
 use conform::target::{Credentials, Options, rows, run};
 use conform::{
     Command, DigestWish, Frame, LoginScript, RawPeer, Report, RowReport, Session, Transcript, Verdict,
 };
-use iscsi_wire::{DataSn, Lun, Opcode, ScsiResponse, keys};
+use iscsi_wire::{DataIn, DataOut, DataSn, Itt, Lun, Opcode, Pdu, ScsiResponse, StatSn, Ttt, keys};
 
 /// Rows that the little target keeps.
 const KEPT: &[&str] = &[
@@ -110,6 +110,26 @@ fn a_good_target_with_mutual_chap_passes() {
     assert_eq!((report.failed(), report.passed()), (0, 8), "{report}");
 }
 
+/// GOOD for this task.
+fn good(itt: Itt, scene: &Scene) -> ScsiResponse {
+    ScsiResponse {
+        bidi_overflow: false,
+        bidi_underflow: false,
+        overflow: false,
+        underflow: false,
+        response: ScsiResponse::COMPLETED_AT_TARGET,
+        status: 0,
+        itt,
+        snack_tag: 0,
+        stat_sn: scene.stat_sn,
+        exp_cmd_sn: scene.exp_cmd_sn,
+        max_cmd_sn: scene.max_cmd_sn,
+        exp_data_sn: DataSn(0),
+        bidi_residual_count: 0,
+        residual_count: 0,
+    }
+}
+
 /// Answers GOOD to every command and sends no data, after it has reported its size.
 fn empty_handed() -> Behaviour {
     Behaviour::good().incoming(|scene, rx| {
@@ -119,23 +139,7 @@ fn empty_handed() -> Behaviour {
         if rx.bhs.opcode() != Opcode::ScsiCommand.code() || serve {
             return Incoming::Serve;
         }
-        let good = ScsiResponse {
-            bidi_overflow: false,
-            bidi_underflow: false,
-            overflow: false,
-            underflow: false,
-            response: ScsiResponse::COMPLETED_AT_TARGET,
-            status: 0,
-            itt: rx.bhs.itt(),
-            snack_tag: 0,
-            stat_sn: scene.stat_sn,
-            exp_cmd_sn: scene.exp_cmd_sn,
-            max_cmd_sn: scene.max_cmd_sn,
-            exp_data_sn: DataSn(0),
-            bidi_residual_count: 0,
-            residual_count: 0,
-        };
-        Incoming::Instead(vec![Act::Answer(Frame::of(good))])
+        Incoming::Instead(vec![Act::Answer(Frame::of(good(rx.bhs.itt(), scene)))])
     })
 }
 
@@ -276,6 +280,94 @@ fn broken_transfers_are_caught() {
             frame.data(text.into_bytes())
         }),
     );
+}
+
+/// Answers GOOD to Data-Out PDUs that are as described, whatever is wrong with them.
+fn careless(is_bad: impl Fn(&DataOut, usize) -> bool + Send + 'static) -> Behaviour {
+    Behaviour::good().incoming(move |scene, rx| match rx.pdu() {
+        Ok(Pdu::DataOut(data)) if is_bad(&data, rx.data.len()) => {
+            Incoming::Instead(vec![Act::Answer(Frame::of(good(data.itt, scene)))])
+        }
+        _ => Incoming::Serve,
+    })
+}
+
+#[test]
+fn broken_data_is_caught() {
+    let plain = EvilConfig::default;
+    // What is read of the medium; the unit must still report its size.
+    let changing_reads = |change: fn(Frame) -> Frame| {
+        changing(
+            Opcode::DataIn,
+            move |frame| if frame.data_bytes().len() < 512 { frame } else { change(frame) },
+        )
+    };
+    caught("DAT-02", plain(), changing_reads(|frame| frame.patch(36, &[0, 0, 0, 7])));
+    caught("DAT-02", plain(), changing_reads(|frame| frame.patch(40, &[0, 0, 2, 0])));
+    // Each thing that can be wrong with a Data-Out, accepted.
+    let ways: [fn(&DataOut, usize) -> bool; 6] = [
+        |data, _| data.buffer_offset == 4608,
+        |data, _| data.buffer_offset == 3584,
+        |data, _| data.buffer_offset == 65_536,
+        |data, _| data.buffer_offset == 0xffff_fff0,
+        |_, length| length == 4608,
+        |data, _| data.data_sn.0 == 5,
+    ];
+    for way in ways {
+        caught("DAT-03", plain(), careless(way));
+    }
+    caught("DAT-03", plain(), careless(|data, _| data.data_sn.0 == 0 && data.buffer_offset == 4096));
+    let ways: [fn(&DataOut, usize) -> bool; 2] =
+        [|data, _| data.itt.0 == 0x7eee_0001, |data, _| data.lun != Lun(0)];
+    for way in ways {
+        caught("DAT-04", plain(), careless(way));
+    }
+    caught(
+        "DAT-04",
+        plain(),
+        careless(|data, _| !data.final_bit || data.ttt.0 > 0x0f0f_0000 && !data.ttt.is_reserved()),
+    );
+    // What should not have been written is read.
+    for row in ["DAT-01", "DAT-02", "DAT-03", "DAT-04", "DAT-06", "DAT-08"] {
+        let flipped = changing_reads(|frame| {
+            let data: Vec<u8> = frame.data_bytes().iter().map(|byte| byte ^ 1).collect();
+            frame.data(data)
+        });
+        caught(row, plain(), flipped);
+    }
+    // A target that takes empty PDUs for the end of the data, and one that rejects them.
+    caught("DAT-06", plain(), careless(|_, length| length == 0));
+    let rejecting = Behaviour::good().incoming(|_, rx| match rx.pdu() {
+        Ok(Pdu::DataOut(_)) if rx.data.is_empty() => Incoming::Instead(vec![Act::Close]),
+        _ => Incoming::Serve,
+    });
+    caught("DAT-06", plain(), rejecting);
+    // The status of a failure in a Data-In.
+    let in_data = Behaviour::good().every(Opcode::ScsiResponse, |scene, frame| {
+        let bhs = frame.bhs();
+        if bhs.as_bytes()[3] != 2 {
+            return vec![Act::Send(frame)];
+        }
+        let data_in = DataIn {
+            final_bit: true,
+            acknowledge: false,
+            overflow: false,
+            underflow: false,
+            status_bit: true,
+            status: 2,
+            lun: Lun(0),
+            itt: bhs.itt(),
+            ttt: Ttt::RESERVED,
+            stat_sn: StatSn(scene.stat_sn.0.wrapping_sub(1)),
+            exp_cmd_sn: scene.exp_cmd_sn,
+            max_cmd_sn: scene.max_cmd_sn,
+            data_sn: DataSn(0),
+            buffer_offset: 0,
+            residual_count: 0,
+        };
+        vec![Act::Send(Frame::of(data_in))]
+    });
+    caught("DAT-07", plain(), in_data);
 }
 
 /// Changes the PDUs that are sent again for a SNACK.

@@ -10,7 +10,7 @@
 //!   [`Pdu`] is any of them.
 //! * [`parse_ahs`] walks Additional Header Segments.
 //! * [`TextPairs`] and [`TextBuilder`] read and write `key=value` text; [`keys`] names the keys.
-//! * [`one_line`] prints a header for transcripts and traces.
+//! * [`one_line`] prints a header for transcripts and traces; [`PduLine`] reads such a line, for scripts.
 //!
 //! Reserved bits are sent as zero and ignored on receipt; a reserved *code* in a defined field is a
 //! [`WireError`]. Left out on purpose: framing, digests and padding bytes (the reader and writer of
@@ -55,4 +55,4 @@ pub use text::{
     MAX_BINARY_ITEM_LENGTH, MAX_KEY_LENGTH, MAX_VALUE_LENGTH, TextBuilder, TextPairs, encode_base64,
     encode_hex, max_encoded_length, parse_binary, parse_bool, parse_list, parse_number,
 };
-pub use transcript::one_line;
+pub use transcript::{LineError, Names, PduLine, Test, Usual, Word, one_line};

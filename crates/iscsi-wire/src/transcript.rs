@@ -1,8 +1,13 @@
-//! One header as one line, for transcripts, traces and error messages.
+//! One header as one line, for transcripts, traces and error messages; and [lines](PduLine) as PDUs, for scripts.
 //!
 //! Fields without meaning in the given PDU (reserved tags, zero offsets of ping data, ...) are left out, so
 //! that a session is easy to read. The names are those of the PDU structs' fields, long ones shortened
 //! (`edtl`, `len`).
+
+mod build;
+mod line;
+
+pub use line::{LineError, Names, PduLine, Test, Usual, Word};
 
 use crate::{Ahs, Bhs, CmdSn, Itt, Pdu, Ttt, parse_ahs};
 use std::fmt::{self, Display, Write};

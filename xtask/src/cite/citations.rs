@@ -1,9 +1,10 @@
 //! Finds the citations of rows in code and tests.
 //!
 //! Test code is the code compiled only for tests, and the whole of `crates/conform`, which is a test suite
-//! shipped as a product.
+//! shipped as a product, with its rows as text (`*.rows`).
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
@@ -43,6 +44,39 @@ pub fn scan(files: &[SourceFile], rows: &[Row]) -> Citations {
     found
 }
 
+/// Adds the rows that are written as text: `row DAT-01 TITLE`, and notes `# covers: DAT-07`.
+pub fn add_texts(root: &Path, files: &[PathBuf], rows: &[Row], found: &mut Citations) -> std::io::Result<()> {
+    for path in files.iter().filter(|path| path.extension().is_some_and(|ext| ext == "rows")) {
+        add_text(path, &std::fs::read_to_string(root.join(path))?, rows, found);
+    }
+    Ok(())
+}
+
+fn add_text(path: &Path, text: &str, rows: &[Row], found: &mut Citations) {
+    for (number, line) in (1..).zip(text.lines()) {
+        let place = Place { path: path.display().to_string(), line: number };
+        let ids = match (line.strip_prefix("row "), line.strip_prefix("# covers:")) {
+            (Some(row), _) => rows_of(row.split_whitespace().take(1)),
+            (_, Some(list)) => parse_list(list),
+            _ => continue,
+        };
+        match ids {
+            Ok(ids) => ids.into_iter().for_each(|id| cite(id, true, &place, rows, found)),
+            Err(why) => found.problems.push(format!("{}:{}: {why}", place.path, place.line)),
+        }
+    }
+}
+
+/// Enters that `place` names the row.
+fn cite(id: String, by_test: bool, place: &Place, rows: &[Row], found: &mut Citations) {
+    if !rows.iter().any(|row| row.id == id) {
+        found.problems.push(format!("{}:{}: there is no row {id}", place.path, place.line));
+        return;
+    }
+    let places = if by_test { &mut found.tests } else { &mut found.code };
+    places.entry(id).or_default().push(place.clone());
+}
+
 fn scan_file(file: &SourceFile, rows: &[Row], found: &mut Citations) {
     let suite = file.path.starts_with(TEST_SUITE);
     for (number, line) in file.source.lines.iter().enumerate() {
@@ -70,12 +104,7 @@ fn scan_file(file: &SourceFile, rows: &[Row], found: &mut Citations) {
             cited.extend(row_of_fn(&line.code, rows).map(|id| (id, true)));
         }
         for (id, by_test) in cited {
-            if !rows.iter().any(|row| row.id == id) {
-                found.problems.push(format!("{}:{}: there is no row {id}", place.path, place.line));
-                continue;
-            }
-            let places = if by_test { &mut found.tests } else { &mut found.code };
-            places.entry(id).or_default().push(place.clone());
+            cite(id, by_test, &place, rows, found);
         }
     }
 }
@@ -131,7 +160,16 @@ fn row_of_fn(code: &str, rows: &[Row]) -> Option<String> {
 mod tests {
     use super::*;
     use crate::rust_source::RustSource;
-    use std::path::PathBuf;
+
+    #[test]
+    fn rows_as_text_are_tests() {
+        let mut found = Citations::default();
+        let text = "# covers: NUM-04\nrow NUM-03 a title\nwith\n\nrow NUM-99 another\n# covers:\n";
+        add_text(Path::new("x.rows"), text, &rows(), &mut found);
+        assert_eq!(found.tests["NUM-03"], [Place { path: "x.rows".into(), line: 2 }]);
+        assert!(found.tests.contains_key("NUM-04") && found.code.is_empty());
+        assert_eq!(found.problems, ["x.rows:5: there is no row NUM-99", "x.rows:6: `covers:` names no row"]);
+    }
 
     fn rows() -> Vec<Row> {
         ["NUM-03", "NUM-04", "DIG-02", "VPD-8F"]

@@ -2,7 +2,7 @@
 //!
 //! Code cites the rule that it implements on the line above, with the source, the section and the rows: `//=
 //! rfc7143 4.2.2.1 NUM-03`. A test names its rows in its own name (`fn num_03_duplicate_is_ignored`) or in a
-//! comment `// covers: NUM-03 NUM-04`. `conformance/scope.toml` lists the rows that must have both.
+//! comment `// covers: NUM-03 NUM-04`. A row that is written as text begins with `row NUM-03`. `conformance/scope.toml` lists the rows that must have both.
 
 mod citations;
 mod report;
@@ -49,8 +49,9 @@ fn make(root: &Path) -> Result<Report> {
     let scope_text =
         std::fs::read_to_string(&scope_path).with_context(|| scope_path.display().to_string())?;
     let scope: Scope = toml::from_str(&scope_text).with_context(|| scope_path.display().to_string())?;
-    let files = rust_source::read_all(root, &workspace::files(root)?)?;
-    let citations = citations::scan(&files, &rows);
+    let files = workspace::files(root)?;
+    let mut citations = citations::scan(&rust_source::read_all(root, &files)?, &rows);
+    citations::add_texts(root, &files, &rows, &mut citations)?;
     Ok(Report::new(rows, &scope, citations))
 }
 

@@ -22,6 +22,18 @@ pub struct Sent {
     r2ts_seen: std::cell::Cell<u32>,
 }
 
+impl Sent {
+    /// A command that a script has sent itself.
+    pub(crate) fn new(itt: Itt, cmd_sn: CmdSn, command: Command) -> Self {
+        Sent { itt, cmd_sn, command, r2ts_seen: Default::default() }
+    }
+
+    /// Expected Data Transfer Length in bytes.
+    pub(crate) fn edtl(&self) -> usize {
+        self.command.edtl as usize
+    }
+}
+
 impl Session {
     /// The PDU of `command` with task tag and CmdSN, not sent yet. It includes immediate data.
     pub fn command_frame(&mut self, command: &Command) -> (Sent, Frame) {
@@ -54,10 +66,7 @@ impl Session {
             write_bidi_read_length(&mut ahs, length);
         }
         let data = command.data.get(..immediate_data).unwrap_or(&command.data);
-        (
-            Sent { itt, cmd_sn, command: command.clone(), r2ts_seen: Default::default() },
-            Frame::of(pdu).ahs(ahs).data(data),
-        )
+        (Sent::new(itt, cmd_sn, command.clone()), Frame::of(pdu).ahs(ahs).data(data))
     }
 
     /// Sends `command` and its unsolicited data.
@@ -132,23 +141,8 @@ impl Session {
         let mut watch = Watch::new(sent, self);
         for _ in 0..MAX_PDUS {
             let rx = self.next_for(sent.itt)?;
-            match rx.pdu()? {
-                Pdu::R2t(r2t) => {
-                    watch.r2t(&r2t, self);
-                    self.serve(sent, &r2t)?;
-                    watch.served(&r2t);
-                }
-                Pdu::DataIn(data_in) => {
-                    watch.data_in(&data_in, &rx, self)?;
-                    if data_in.status_bit {
-                        return Ok(watch.ended_by_data(&data_in, self));
-                    }
-                }
-                Pdu::ScsiResponse(response) => return Ok(watch.ended(&response, &rx, self)),
-                _ => {
-                    let wanted = "data, an R2T or the response".to_owned();
-                    return Err(PeerError::Unexpected { wanted, got: rx.line() });
-                }
+            if let Some(outcome) = watch.follow(sent, &rx, self, true)? {
+                return Ok(outcome);
             }
         }
         Err(PeerError::Unexpected { wanted: "an end of the command".to_owned(), got: "no end".to_owned() })
@@ -197,7 +191,7 @@ fn take_range(ranges: &mut Vec<(usize, usize)>, start: usize, length: usize) -> 
 }
 
 /// The rules checked while one command runs; a broken rule is a finding.
-struct Watch {
+pub(crate) struct Watch {
     outcome: Outcome,
     itt: Itt,
     cmd_sn: Option<CmdSn>,
@@ -222,7 +216,7 @@ struct Watch {
 }
 
 impl Watch {
-    fn new(sent: &Sent, session: &Session) -> Self {
+    pub(crate) fn new(sent: &Sent, session: &Session) -> Self {
         let command = &sent.command;
         let bidi = command.read && command.write;
         Watch {
@@ -245,6 +239,35 @@ impl Watch {
             outstanding: 0,
             max_burst: session.params.max_burst_length as usize,
             max_outstanding: session.params.max_outstanding_r2t as usize,
+        }
+    }
+
+    /// Takes a PDU of the command, and answers an R2T if `serve`. Returns the outcome when the command has ended.
+    pub(crate) fn follow(
+        &mut self,
+        sent: &Sent,
+        rx: &Received,
+        session: &mut Session,
+        serve: bool,
+    ) -> Result<Option<Outcome>, PeerError> {
+        match rx.pdu()? {
+            Pdu::R2t(r2t) => {
+                self.r2t(&r2t, session);
+                if serve {
+                    session.serve(sent, &r2t)?;
+                    self.outstanding -= 1;
+                }
+                Ok(None)
+            }
+            Pdu::DataIn(data_in) => {
+                self.data_in(&data_in, rx, session)?;
+                Ok(data_in.status_bit.then(|| self.ended_by_data(&data_in, session)))
+            }
+            Pdu::ScsiResponse(response) => Ok(Some(self.ended(&response, rx, session))),
+            _ => {
+                let wanted = "data, an R2T or the response".to_owned();
+                Err(PeerError::Unexpected { wanted, got: rx.line() })
+            }
         }
     }
 
@@ -280,10 +303,6 @@ impl Watch {
         }
         self.r2t_sn += 1;
         self.outcome.r2ts.push(*r2t);
-    }
-
-    fn served(&mut self, _r2t: &R2t) {
-        self.outstanding -= 1;
     }
 
     fn data_in(&mut self, p: &DataIn, rx: &Received, session: &mut Session) -> Result<(), PeerError> {
@@ -326,7 +345,7 @@ impl Watch {
         Ok(())
     }
 
-    fn ended_by_data(mut self, p: &DataIn, session: &mut Session) -> Outcome {
+    fn ended_by_data(&mut self, p: &DataIn, session: &mut Session) -> Outcome {
         if p.status == 2 || self.bidi {
             session
                 .peer
@@ -338,10 +357,10 @@ impl Watch {
         self.outcome.residual_count = p.residual_count;
         self.check_acknowledged(p.exp_cmd_sn, session);
         self.check_residual(session);
-        self.outcome
+        std::mem::take(&mut self.outcome)
     }
 
-    fn ended(mut self, p: &ScsiResponse, rx: &Received, session: &mut Session) -> Outcome {
+    fn ended(&mut self, p: &ScsiResponse, rx: &Received, session: &mut Session) -> Outcome {
         let end = Outcome::of_response(rx);
         let ledger = &mut session.peer.ledger;
         let sent_by_target = self.data_sn + self.r2t_sn;
@@ -354,15 +373,11 @@ impl Watch {
         if self.outstanding > 0 {
             ledger.find("RSP-01", format!("a response while an R2T is unanswered: {}", rx.line()));
         }
-        self.outcome = Outcome {
-            data: self.outcome.data,
-            data_ins: self.outcome.data_ins,
-            r2ts: self.outcome.r2ts,
-            ..end
-        };
+        let Outcome { data, data_ins, r2ts, .. } = std::mem::take(&mut self.outcome);
+        self.outcome = Outcome { data, data_ins, r2ts, ..end };
         self.check_acknowledged(p.exp_cmd_sn, session);
         self.check_residual(session);
-        self.outcome
+        std::mem::take(&mut self.outcome)
     }
 
     fn check_acknowledged(&self, exp_cmd_sn: CmdSn, session: &mut Session) {

@@ -1,7 +1,8 @@
 //! The tools of a row's script: connections, logins, and the part of the medium that it may write.
 
 use super::Options;
-use crate::transcript::Transcript;
+use crate::link::{Dial, DialTcp};
+use crate::transcript::{Side, Transcript};
 use crate::{ChapScript, Command, Finding, Frame, LoginScript, PeerError, RawPeer, Session, Stop};
 use iscsi_wire::{LoginStatus, LogoutReason, Lun, TextRequest, Ttt, keys};
 
@@ -41,6 +42,8 @@ pub(super) struct Seen {
 /// The tools of a row's script.
 pub struct Ctx {
     options: Options,
+    dial: Box<dyn Dial>,
+    only_first: bool,
     target: String,
     lun: Lun,
     scratch: Scratch,
@@ -123,6 +126,12 @@ impl Drop for RowSession {
 impl Ctx {
     /// Finds target, logical unit and scratch area. An error says what failed.
     pub fn new(options: Options) -> Result<Self, String> {
+        let dial = DialTcp { host: options.host.clone(), port: options.port };
+        Self::over(Box::new(dial), options)
+    }
+
+    /// As [`Ctx::new`], with connections of another kind; host and port of the options are only shown.
+    pub fn over(dial: Box<dyn Dial>, options: Options) -> Result<Self, String> {
         let mut ctx = Ctx {
             target: options.target.clone().unwrap_or_default(),
             lun: Lun::from_index(options.lun.unwrap_or(0)),
@@ -134,6 +143,8 @@ impl Ctx {
             seen: Vec::new(),
             shared: Default::default(),
             options,
+            dial,
+            only_first: false,
         };
         ctx.prepare().map_err(|stop| {
             let (Stop::Fail(why) | Stop::NotApplicable(why)) = stop;
@@ -214,6 +225,11 @@ impl Ctx {
         }
     }
 
+    /// Broken rules of any row that were noticed along the way, once.
+    pub fn take_findings(&mut self) -> Vec<Finding> {
+        self.seen.drain(..).map(|seen| seen.finding).collect()
+    }
+
     pub(super) fn findings(&self) -> &[Seen] {
         &self.seen
     }
@@ -228,8 +244,7 @@ impl Ctx {
 
     /// Does the target accept a connection? Not recorded in the transcript.
     pub(super) fn reachable(&self) -> bool {
-        let address = (self.options.host.as_str(), self.options.port);
-        RawPeer::connect(address, self.options.timeout, &Transcript::new()).is_ok()
+        self.dial.dial(self.options.timeout).is_ok()
     }
 
     /// Waits for a target that may be restarting.
@@ -247,6 +262,21 @@ impl Ctx {
     /// The options.
     pub fn options(&self) -> &Options {
         &self.options
+    }
+
+    /// Of the alternatives that a row in text leaves to a target, accept the first only: what the target is known to do.
+    pub fn accept_first_alternative_only(&mut self) {
+        self.only_first = true;
+    }
+
+    pub(crate) fn only_first(&self) -> bool {
+        self.only_first
+    }
+
+    /// Broken rules that were noticed since the row began.
+    pub(crate) fn finding_of(&self, row: &str) -> Option<String> {
+        let found = self.shared.borrow();
+        found.iter().find(|finding| finding.row == row).map(|finding| finding.words.clone())
     }
 
     /// The transcript of the row.
@@ -276,8 +306,8 @@ impl Ctx {
 
     /// A connection without a login.
     pub fn connect(&self) -> Result<RawPeer, PeerError> {
-        let address = (self.options.host.as_str(), self.options.port);
-        RawPeer::connect(address, self.options.timeout, &self.transcript)
+        let link = self.dial.dial(self.options.timeout)?;
+        Ok(RawPeer::over(link, Side::Initiator, self.options.timeout, &self.transcript))
     }
 
     /// A login script for the target, with credentials if there are any.

@@ -1,8 +1,8 @@
 //! The rows that a target must keep, run against any target.
 //!
-//! A row is one function. It adapts to what the target negotiates, returns *not applicable* with the reason where
-//! its rule cannot be observed, and never takes longer than its steps' timeouts. A rule that the target breaks
-//! while another row's script runs counts as a failure of the row it belongs to.
+//! A row is a text (in `rows/target`), or a function where text cannot say it. It adapts to what the target negotiates, returns *not
+//! applicable* with the reason where its rule cannot be observed, and never takes longer than its steps' timeouts. A rule that the
+//! target breaks while another row's script runs counts as a failure of the row it belongs to.
 
 mod bundle;
 mod ctx;
@@ -10,10 +10,11 @@ mod options;
 mod rows;
 mod talk;
 
+pub(crate) use ctx::RowSession;
 pub use ctx::{Ctx, Scratch};
 pub use options::{Credentials, Options};
 
-use crate::{Report, RowReport, Stop, Verdict};
+use crate::{Report, RowReport, Stop, Verdict, text};
 
 /// The result of a row's script: success, a broken rule, or not applicable.
 pub type RowResult = Result<(), Stop>;
@@ -25,19 +26,35 @@ pub struct Row {
     pub id: &'static str,
     /// A one-line description.
     pub title: &'static str,
-    /// Its script. Use [`Row::verdict`] to run it.
-    pub run: fn(&mut Ctx) -> RowResult,
+    script: Script,
+}
+
+/// How a row is played.
+#[derive(Clone, Copy, Debug)]
+enum Script {
+    /// As code.
+    Code(fn(&mut Ctx) -> RowResult),
+    /// As text.
+    Text(&'static text::Row),
 }
 
 impl Row {
     const fn new(id: &'static str, title: &'static str, run: fn(&mut Ctx) -> RowResult) -> Self {
-        Row { id, title, run }
+        Row { id, title, script: Script::Code(run) }
+    }
+
+    /// Is it written as text?
+    pub fn is_text(&self) -> bool {
+        matches!(self.script, Script::Text(_))
     }
 
     /// Runs the row.
     pub fn verdict(&self, ctx: &mut Ctx) -> Verdict {
         ctx.begin(self.id);
-        let result = (self.run)(ctx);
+        let result = match self.script {
+            Script::Code(run) => run(ctx),
+            Script::Text(row) => text::play(row, ctx),
+        };
         ctx.end();
         Verdict::of(result, || ctx.transcript().to_string())
     }

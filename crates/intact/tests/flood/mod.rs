@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use conform::{Frame, LoginScript, RawPeer, Transcript};
+use conform::{Frame, LoginScript, RawPeer, Side, Transcript};
 use initiator::{Disk, IscsiUrl, Session};
 use iscsi_core::wire::{CmdSn, Itt, Lun, NopOut, Pdu, StatSn, TaskAttribute, Ttt};
 
@@ -155,9 +155,11 @@ impl Attacker {
 
     /// One in full feature phase, if it is let in.
     pub fn try_log_in(portal: SocketAddr, script: &LoginScript) -> Option<Self> {
-        let mut peer = RawPeer::connect(portal, PATIENCE, &Transcript::new()).unwrap();
+        let stream = TcpStream::connect(portal).unwrap();
+        stream.set_nodelay(true).unwrap();
+        let link = Box::new(stream.try_clone().unwrap());
+        let mut peer = RawPeer::over(link, Side::Initiator, PATIENCE, &Transcript::new());
         peer.login(script).ok()?;
-        let stream = peer.into_stream();
         // Its kernel takes little: what it does not read stays with the target.
         socket2::SockRef::from(&stream).set_recv_buffer_size(64 << 10).unwrap();
         stream.set_write_timeout(Some(STOPPED)).unwrap();

@@ -21,8 +21,9 @@ fn dsc_01_only_send_targets_and_logout() {
         ("LogoutRequest itt=1 reason=CloseConnection", "0x06"),
         ("LogoutRequest itt=1 reason=RemoveConnectionForRecovery", "0x06"),
     ] {
+        let cmd_sn = if matches!(opcode, "0x05" | "0x10") { "" } else { "cmd_sn=1" };
         peer.play(&format!(
-            "I> {line} cmd_sn=1\nT< Reject reason=ProtocolError of_opcode={opcode} exp_cmd_sn=1"
+            "I> {line} {cmd_sn}\nT< Reject reason=ProtocolError of_opcode={opcode} exp_cmd_sn=1"
         ));
     }
     peer.play(

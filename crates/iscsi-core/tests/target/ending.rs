@@ -201,9 +201,8 @@ fn rej_01_the_header_comes_back_as_it_was() {
     ] {
         let cmd_sn = peer.cmd_sn;
         let (head, text) = line.split_once(" | ").unwrap_or((line, ""));
-        let fields = crate::pdus::Fields::parse(head);
-        let (pdu, ahs) = crate::pdus::build(&fields, &mut peer);
-        let data = match fields.number("data") {
+        let (pdu, ahs) = crate::pdus::build(head, &mut peer);
+        let data = match crate::pdus::number(&iscsi_core::wire::PduLine::parse(head).unwrap(), "data") {
             Some(len) => crate::play::pattern_bytes(0, len as usize),
             None => crate::play::text_bytes(text),
         };

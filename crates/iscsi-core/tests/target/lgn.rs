@@ -153,8 +153,7 @@ fn lgn_08_stage_moves() {
 fn lgn_08_stage_two_is_reserved() {
     for (at, xor) in [(1, 0b0000_1100), (1, 0b0000_0001)] {
         let mut peer = Peer::new();
-        let (request, _) =
-            crate::pdus::build(&crate::pdus::Fields::parse("LoginRequest T csg=1 nsg=3"), &mut peer);
+        let (request, _) = crate::pdus::build("LoginRequest T csg=1 nsg=3", &mut peer);
         let text = crate::play::text_bytes("@names");
         peer.feed(crate::pdus::mutated(request.to_bhs(), at, xor), Default::default(), text, None);
         peer.play(

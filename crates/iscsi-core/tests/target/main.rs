@@ -1,6 +1,7 @@
 //! The target's side of the protocol, played against transcripts; one module for each section of the list of rules.
 
 mod audit;
+mod memory;
 mod pdus;
 mod play;
 #[path = "../support/policy.rs"]
@@ -21,6 +22,7 @@ mod order;
 mod p2;
 mod pdu;
 mod res;
+mod rows;
 mod sec;
 mod ses;
 mod snk;

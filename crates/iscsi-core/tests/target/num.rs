@@ -5,7 +5,7 @@ use iscsi_core::Time;
 use iscsi_core::pdu_reader::RxPdu;
 use iscsi_core::wire::{Cid, CmdSn};
 
-use crate::pdus::{Fields, build};
+use crate::pdus::build;
 use crate::play::Peer;
 
 // covers: NUM-02, NUM-11
@@ -313,7 +313,7 @@ fn num_13_no_request_that_waits_keeps_its_receive_buffer() {
     for line in
         ["NopOut I itt=1", "NopOut itt=2 cmd_sn=1", "NopOut itt=3 cmd_sn=3", "TextRequest itt=4 F cmd_sn=4"]
     {
-        let (pdu, _) = build(&Fields::parse(line), &mut peer);
+        let (pdu, _) = build(line, &mut peer);
         let buffer = Bytes::from(vec![7; 4096]);
         let rx =
             RxPdu { bhs: pdu.to_bhs(), ahs: Bytes::new(), data: buffer.slice(..600), data_digest_ok: true };

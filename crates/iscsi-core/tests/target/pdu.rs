@@ -2,12 +2,12 @@
 
 use bytes::Bytes;
 
-use crate::pdus::{Fields, bare_header, build, mutated, opcodes};
+use crate::pdus::{bare_header, build, mutated, opcodes};
 use crate::play::Peer;
 
 /// Sends the PDU of `line` with bytes of its header changed.
 fn send_mutated(peer: &mut Peer, line: &str, changes: &[(usize, u8)]) {
-    let (pdu, ahs) = build(&Fields::parse(line), peer);
+    let (pdu, ahs) = build(line, peer);
     peer.remember(&pdu);
     let bhs = changes.iter().fold(pdu.to_bhs(), |bhs, (at, xor)| mutated(bhs, *at, *xor));
     peer.feed(bhs, ahs, Bytes::new(), None);
@@ -101,7 +101,7 @@ fn pdu_06_segments_where_none_belong() {
          I> LogoutRequest I itt=2 data=4
          T< Reject reason=InvalidPduField of_opcode=0x06",
     );
-    let (nop, _) = build(&Fields::parse("NopOut I itt=3"), &mut peer);
+    let (nop, _) = build("NopOut I itt=3", &mut peer);
     peer.feed(nop.to_bhs(), Bytes::from_static(&[0, 5, 2, 0, 0, 0, 0, 1]), Bytes::new(), None);
     peer.play(
         "T< Reject reason=InvalidPduField of_opcode=0x00
@@ -156,7 +156,7 @@ fn ahs_02_a_bidirectional_command_says_both_lengths() {
     peer.play(
         "I> ScsiCommand itt=1 F R W edtl=512
          T< Reject reason=InvalidPduField of_opcode=0x01 exp_cmd_sn=1
-         I> ScsiCommand itt=1 F R W edtl=512 bidi=1024 cmd_sn=1
+         I> ScsiCommand itt=1 F R W edtl=512 bidi_read_length=1024 cmd_sn=1
          D< Start itt=1 read=1024 write=512",
     );
 }
@@ -165,18 +165,18 @@ fn ahs_02_a_bidirectional_command_says_both_lengths() {
 fn ahs_03_several_segments_and_a_chain_that_does_not_fit() {
     let mut peer = Peer::logged_in("HeaderDigest=CRC32C");
     peer.play(
-        "I> ScsiCommand itt=1 F R W edtl=512 bidi=1024 extended_cdb=16
+        "I> ScsiCommand itt=1 F R W edtl=512 bidi_read_length=1024 extended_cdb=16
          D< Start itt=1 read=1024 write=512 cdb_len=32",
     );
     // In the other order, with one of an unknown type between them.
-    let (command, _) = build(&Fields::parse("ScsiCommand itt=2 F R W edtl=512"), &mut peer);
+    let (command, _) = build("ScsiCommand itt=2 F R W edtl=512", &mut peer);
     let mut ahs = vec![0, 5, 1, 0, 0xcd, 0xcd, 0xcd, 0xcd];
     ahs.extend_from_slice(&[0, 2, 0x3e, 7, 7, 0, 0, 0]);
     ahs.extend_from_slice(&[0, 5, 2, 0, 0, 0, 4, 0]);
     peer.remember(&command);
     peer.feed(command.to_bhs(), Bytes::from(ahs), Bytes::new(), None);
     peer.play("D< Start itt=2 read=1024 write=512 cdb_len=20");
-    let (command, _) = build(&Fields::parse("ScsiCommand itt=3 F R edtl=512"), &mut peer);
+    let (command, _) = build("ScsiCommand itt=3 F R edtl=512", &mut peer);
     peer.feed(command.to_bhs(), Bytes::from_static(&[0, 9, 1, 0, 1, 2, 3, 4]), Bytes::new(), None);
     peer.play(
         "D< Close Violation

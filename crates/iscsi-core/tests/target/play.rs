@@ -29,12 +29,12 @@ use iscsi_core::target::session::{SessionConfig, TargetSession};
 use iscsi_core::target::task::TaskId;
 use iscsi_core::target::task_management::AbortScope;
 use iscsi_core::wire::{
-    Bhs, Cid, CmdSn, Isid, Itt, Lun, MAX_DATA_SEGMENT_LENGTH, Pdu, ScsiResponse, StatSn, TmfResponse, Tsih,
-    one_line,
+    Bhs, Cid, CmdSn, Isid, Itt, Lun, MAX_DATA_SEGMENT_LENGTH, Names, Pdu, PduLine, ScsiResponse, StatSn,
+    TmfResponse, Tsih, one_line,
 };
 
 use crate::audit::Audit;
-use crate::pdus::{Fields, build};
+use crate::pdus::{build, number};
 use crate::policy::{INITIATOR, Policy, TARGET};
 
 /// State of a connection.
@@ -349,16 +349,15 @@ impl Peer {
             expected.split_once(" |").map_or((expected, None), |(a, b)| (a, Some(b.trim())));
         let (have, have_text) =
             actual.line.split_once(" |").map_or((actual.line.as_str(), None), |(a, b)| (a, Some(b.trim())));
-        let have: Vec<&str> = have.split_whitespace().collect();
-        for (i, token) in want.split_whitespace().enumerate() {
-            let found = match (i, token.strip_prefix('!')) {
-                (0 | 1, _) => have.get(i) == Some(&token),
-                (_, Some(absent)) => {
-                    !have.iter().any(|h| *h == absent || h.split('=').next() == Some(absent))
-                }
-                (_, None) => have.contains(&token),
-            };
-            assert!(found, "\nexpected: {expected}\n     got: {}\n  at `{token}`", actual.line);
+        let place = |line: &str| line.split_once(' ').map_or(line.to_owned(), |(place, _)| place.to_owned());
+        assert_eq!(place(want), place(have), "\nexpected: {expected}\n     got: {}", actual.line);
+        let want = parse(want[place(want).len()..].trim());
+        if expected.starts_with('T') {
+            want.check().unwrap_or_else(|error| panic!("{error}: {expected}"));
+        }
+        if let Some(at) = want.differs(have[place(have).len()..].trim(), &mut Names::default()) {
+            let at = at.map_or("the name".to_owned(), ToString::to_string);
+            panic!("\nexpected: {expected}\n     got: {}\n  at `{at}`", actual.line);
         }
         if let Some(want_text) = want_text {
             assert_eq!(have_text.unwrap_or_default(), want_text, "text of {}", actual.line);
@@ -372,13 +371,13 @@ impl Peer {
 
     fn send_line(&mut self, line: &str) {
         let (head, text) = line.split_once('|').map_or((line, None), |(a, b)| (a, Some(b.trim())));
-        let fields = Fields::parse(head);
-        let (pdu, ahs) = build(&fields, self);
+        let (pdu, ahs) = build(head, self);
+        let fields = parse(head);
         let data: Bytes = match text {
             Some(text) => text_bytes(text),
             None => {
-                let offset = fields.number("offset").unwrap_or(0) as usize;
-                pattern_bytes(offset, fields.number("data").unwrap_or(0) as usize)
+                let offset = number(&fields, "offset").unwrap_or(0) as usize;
+                pattern_bytes(offset, number(&fields, "data").unwrap_or(0) as usize)
             }
         };
         self.remember(&pdu);
@@ -558,23 +557,43 @@ impl Peer {
     }
 
     fn device(&mut self, line: &str) {
-        let fields = Fields::parse(line);
+        match line.strip_prefix("targets") {
+            Some(targets) => self.answer_send_targets(targets),
+            None => self.device_server(line),
+        }
+        self.drain();
+    }
+
+    /// `NAME=ADDRESS;ADDRESS NAME=ADDRESS`
+    fn answer_send_targets(&mut self, targets: &str) {
+        let record = |(name, list): (&str, &str)| TargetRecord {
+            name: name.to_owned(),
+            addresses: list.split(';').map(str::to_owned).collect(),
+        };
+        let records: Vec<TargetRecord> =
+            targets.split_whitespace().filter_map(|word| word.split_once('=')).map(record).collect();
+        self.session().answer_send_targets(Cid(1), &records);
+    }
+
+    fn device_server(&mut self, line: &str) {
+        let fields = parse(line);
+        let number = |field: &str| number(&fields, field);
         let now = self.now;
-        let task = fields.number("itt").map(|itt| self.task_of[&Itt(itt)]);
-        let lun = fields.number("lun").map(|lun| Lun::from_index(lun as u16));
+        let task = number("itt").map(|itt| self.task_of[&Itt(itt)]);
+        let lun = number("lun").map(|lun| Lun::from_index(lun as u16));
         let managing = self.managing;
         let session = self.session();
-        match fields.name.as_str() {
-            "need" => session.need_data_out(task.unwrap(), fields.number("bytes").unwrap().into()),
+        match fields.name() {
+            "need" => session.need_data_out(task.unwrap(), number("bytes").unwrap().into()),
             "complete" => {
-                let data = fields.number("data").unwrap_or(0) as usize;
+                let data = number("data").unwrap_or(0) as usize;
                 let sense = fields.text("sense").map_or(Bytes::new(), sense_bytes);
                 let completion = Completion {
-                    status: fields.number("status").unwrap_or(0) as u8,
+                    status: number("status").unwrap_or(0) as u8,
                     sense,
                     data_in: Payload { bytes: pattern_bytes(0, data), ..Payload::default() },
-                    transfer_bytes: fields.number("transfer").map_or(data as u64, u64::from),
-                    status_qualifier: fields.number("qualifier").unwrap_or(0) as u16,
+                    transfer_bytes: number("transfer").map_or(data as u64, u64::from),
+                    status_qualifier: number("qualifier").unwrap_or(0) as u16,
                     fenced: fields.flag("fenced"),
                 };
                 session.complete(task.unwrap(), completion);
@@ -586,11 +605,11 @@ impl Peer {
                     request: if fields.flag("own") { managing } else { None },
                     task_aborted_status: fields.flag("tas"),
                 };
-                session.abort_tasks(scope, fields.number("token").unwrap().into());
+                session.abort_tasks(scope, number("token").unwrap().into());
             }
             "managed" => {
                 let response = TmfResponse::ALL.iter().find(|r| fields.flag(&format!("{r:?}"))).unwrap();
-                match fields.number("additional") {
+                match number("additional") {
                     None => session.management_done(managing.unwrap(), *response),
                     Some(bytes) => {
                         let [_, a, b, c] = bytes.to_be_bytes();
@@ -598,33 +617,26 @@ impl Peer {
                     }
                 }
             }
-            "targets" => {
-                let records: Vec<TargetRecord> = fields
-                    .pairs()
-                    .map(|(name, list)| TargetRecord {
-                        name: name.to_owned(),
-                        addresses: list.split(';').map(str::to_owned).collect(),
-                    })
-                    .collect();
-                session.answer_send_targets(Cid(1), &records);
-            }
             "event" => {
                 session.report_scsi_event(now, lun.unwrap(), &sense_bytes(fields.text("sense").unwrap()))
             }
             "request_logout" => {
-                let grace = Duration::from_secs(fields.number("seconds").unwrap().into());
+                let grace = Duration::from_secs(number("seconds").unwrap().into());
                 session.request_logout(now, grace);
             }
             "terminate" => session.terminate(now, CloseReason::Ended),
             other => panic!("the device server does not know {other}"),
         }
-        self.drain();
     }
 
     /// StatSN that the initiator expects next.
     pub fn exp_stat_sn(&self) -> StatSn {
         self.lines.get(&self.at).and_then(|line| line.audit.stat_sn).unwrap_or_default()
     }
+}
+
+fn parse(line: &str) -> PduLine {
+    PduLine::parse(line).unwrap_or_else(|error| panic!("{error}: {line}"))
 }
 
 /// Text of `key=value` words; `@names` stands for the names of both ends, `\` at the end for no final NUL.
@@ -640,7 +652,7 @@ pub fn text_bytes(text: &str) -> Bytes {
 }
 
 /// Fixed format sense from `key/asc/ascq`.
-fn sense_bytes(text: &str) -> Bytes {
+pub fn sense_bytes(text: &str) -> Bytes {
     let parts: Vec<u8> = text.split('/').map(|part| u8::from_str_radix(part, 16).expect("hex")).collect();
     let mut sense = vec![0u8; 18];
     (sense[0], sense[2], sense[7], sense[12], sense[13]) = (0x70, parts[0], 10, parts[1], parts[2]);

@@ -69,7 +69,7 @@ fn res_01_residuals_of_writes_and_errors() {
 fn res_03_bidirectional_residuals_are_two() {
     let mut peer = Peer::logged_in("InitialR2T=No");
     peer.play(
-        "I> ScsiCommand itt=1 F R W edtl=512 bidi=1024 data=512
+        "I> ScsiCommand itt=1 F R W edtl=512 bidi_read_length=1024 data=512
          D< Start itt=1 read=1024 write=512
          D> need itt=1 bytes=512
          D< DataOut itt=1

@@ -5,7 +5,7 @@ use iscsi_core::negotiation::{Negotiator, Phase, Received, Role};
 use iscsi_core::params::{Bounds, Params};
 use iscsi_core::wire::LoginStatus;
 
-use crate::pdus::{Fields, build};
+use crate::pdus::build;
 use crate::play::{Peer, text_bytes};
 
 /// The text of the answer to one operational login request without T.
@@ -88,7 +88,7 @@ fn txt_04_long_texts_over_many_pdus() {
     while let Some(piece) = pieces.next() {
         let more = pieces.peek().is_some();
         let line = if more { "LoginRequest C csg=1" } else { "LoginRequest T csg=1 nsg=3" };
-        let (request, ahs) = build(&Fields::parse(line), &mut peer);
+        let (request, ahs) = build(line, &mut peer);
         peer.feed(request.to_bhs(), ahs, piece.to_vec().into(), None);
         if more {
             peer.play("T< LoginResponse status=Success !T !C | ");
@@ -110,7 +110,7 @@ fn txt_04_long_texts_over_many_pdus() {
     // Beyond the limit the login ends cleanly.
     let mut peer = Peer::new();
     for _ in 0..9 {
-        let (request, ahs) = build(&Fields::parse("LoginRequest C csg=1"), &mut peer);
+        let (request, ahs) = build("LoginRequest C csg=1", &mut peer);
         peer.feed(request.to_bhs(), ahs, vec![b'a'; 8000].into(), None);
         if peer.refusal.is_some() {
             break;
@@ -125,10 +125,10 @@ fn txt_05_a_text_may_be_cut_at_any_byte() {
     let text = text_bytes("@names InitialR2T=No MaxBurstLength=4096 FirstBurstLength=2048");
     for at in 1..text.len() {
         let mut peer = Peer::new();
-        let (first, _) = build(&Fields::parse("LoginRequest C csg=1"), &mut peer);
+        let (first, _) = build("LoginRequest C csg=1", &mut peer);
         peer.feed(first.to_bhs(), Default::default(), text.slice(..at), None);
         peer.play("T< LoginResponse status=Success !T !C !data | ");
-        let (second, _) = build(&Fields::parse("LoginRequest T csg=1 nsg=3"), &mut peer);
+        let (second, _) = build("LoginRequest T csg=1 nsg=3", &mut peer);
         peer.feed(second.to_bhs(), Default::default(), text.slice(at..), None);
         peer.play("T< LoginResponse status=Success T nsg=3");
         assert_eq!(
@@ -526,7 +526,7 @@ fn the_text_of_a_negotiation_is_bounded_over_all_its_exchanges() {
     let mut said = 0;
     for n in 0.. {
         peer.output.clear();
-        let (request, ahs) = build(&Fields::parse("LoginRequest csg=1"), &mut peer);
+        let (request, ahs) = build("LoginRequest csg=1", &mut peer);
         let text: Vec<u8> =
             (0..10).flat_map(|i| format!("X-{n}-{i}={}\0", "v".repeat(250)).into_bytes()).collect();
         said += text.len();

@@ -2,7 +2,6 @@
 
 mod ahs;
 mod asy;
-mod dat;
 mod dig;
 mod dsc;
 mod erl;
@@ -32,13 +31,43 @@ mod txt;
 mod uns;
 
 use super::ctx::RowSession;
-use super::{Ctx, Row, RowResult};
+use super::{Ctx, Row, RowResult, Script};
 use crate::script::{ensure, fail};
 use crate::session::{Command, Session};
-use crate::{Reaction, Stop};
+use crate::{Reaction, Stop, text};
 use iscsi_wire::{Itt, TmfFunction, keys};
 
+/// The files of rows as text: the section whose rows in code they precede, name and contents.
+const TEXTS: &[(&str, &str, &str)] = &[("DAT", "dat.rows", include_str!("../../../rows/target/dat.rows"))];
+
+/// The rows of the files.
+#[allow(clippy::expect_used, reason = "a test reads the files, which are part of the crate")]
+fn texts() -> &'static [(&'static str, Vec<text::Row>)] {
+    static READ: std::sync::OnceLock<Vec<(&'static str, Vec<text::Row>)>> = std::sync::OnceLock::new();
+    READ.get_or_init(|| {
+        let read = |(section, file, text): &(&'static str, &str, &str)| {
+            (*section, text::Row::parse(file, text).expect("a file without mistakes"))
+        };
+        TEXTS.iter().map(read).collect()
+    })
+}
+
+/// All rows in the order of the table: sections in the order of the code, and numbers within each.
 pub(super) fn all() -> Vec<Row> {
+    let mut rows = coded();
+    for (section, texts) in texts() {
+        let of_section = |row: &Row| row.id.split('-').next() == Some(section);
+        for text in texts {
+            let earlier = |row: &Row| of_section(row) && row.id < text.id.as_str();
+            let after = rows.iter().rposition(earlier).map(|at| at + 1);
+            let place = after.or_else(|| rows.iter().position(of_section)).unwrap_or(rows.len());
+            rows.insert(place, Row { id: &text.id, title: &text.title, script: Script::Text(text) });
+        }
+    }
+    rows
+}
+
+fn coded() -> Vec<Row> {
     [
         pdu::ROWS,
         ahs::ROWS,
@@ -53,7 +82,6 @@ pub(super) fn all() -> Vec<Row> {
         txr::ROWS,
         num::ROWS,
         mcs::ROWS,
-        dat::ROWS,
         order::ROWS,
         uns::ROWS,
         r2t::ROWS,

@@ -1,0 +1,347 @@
+//! The grammar of rows.
+
+use iscsi_wire::{LineError, PduLine, keys};
+use std::fmt;
+use std::time::Duration;
+
+/// Most bytes of a file.
+const MAX_FILE: usize = 1 << 20;
+
+/// A row: its id, and one play for each of its cases.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// For instance `NUM-03`.
+    pub id: String,
+    /// A one-line description.
+    pub title: String,
+    /// The file that it was read from.
+    pub(super) file: String,
+    pub(super) plays: Vec<Play>,
+}
+
+/// The steps of one case.
+#[derive(Clone, Debug)]
+pub(super) struct Play {
+    /// What is special about it; empty if there is one case only.
+    pub(super) case: String,
+    pub(super) steps: Vec<Step>,
+}
+
+/// One line.
+#[derive(Clone, Debug)]
+pub(super) struct Step {
+    pub(super) line: usize,
+    pub(super) what: What,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum What {
+    /// A session with these values begins; if they are not granted the row does not apply, or, if `optional`, the steps up to the
+    /// next session.
+    Session { values: Vec<Wanted>, optional: bool },
+    /// Our side sends this.
+    Send(PduLine),
+    /// The peer under test sends one of these.
+    Await(Await),
+    /// The connection breaks.
+    Break,
+    /// Time passes.
+    Pass(Duration),
+}
+
+/// A value that a session needs.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted {
+    pub(super) key: String,
+    pub(super) value: String,
+    /// Whatever the peer makes of the offer will do.
+    pub(super) at_most: bool,
+}
+
+/// What is awaited.
+#[derive(Clone, Debug)]
+pub(super) struct Await {
+    /// Before it comes whatever follows from the rules.
+    pub(super) after_all: bool,
+    /// Another PDU of this name is legal, but the row does not apply then.
+    pub(super) needed: bool,
+    pub(super) alternatives: Vec<Alternative>,
+    /// From this alternative on they end the steps of the session.
+    pub(super) ends_from: usize,
+}
+
+/// What may be awaited.
+#[derive(Clone, Debug)]
+pub(super) enum Alternative {
+    Pdu(PduLine),
+    /// The peer closes the connection.
+    Close,
+    /// Nothing is sent.
+    Nothing,
+}
+
+impl fmt::Display for Alternative {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Alternative::Pdu(line) => line.fmt(f),
+            Alternative::Close => f.write_str("close"),
+            Alternative::Nothing => f.write_str("nothing"),
+        }
+    }
+}
+
+/// A mistake in a file of rows.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{file}:{line}: {why}")]
+pub struct ParseError {
+    file: String,
+    line: usize,
+    why: String,
+}
+
+impl Row {
+    /// Reads the rows of a file. `file` is its name, for messages.
+    pub fn parse(file: &str, text: &str) -> Result<Vec<Row>, ParseError> {
+        let mut rows: Vec<Draft> = Vec::new();
+        let at = |line: usize, why: String| ParseError { file: file.to_owned(), line, why };
+        if text.len() > MAX_FILE {
+            return Err(at(
+                1,
+                format!("the file has {} bytes: write at most {MAX_FILE} into one", text.len()),
+            ));
+        }
+        for (number, line) in (1..).zip(text.lines()) {
+            let line = line.split_once("# ").map_or(line, |(line, _)| line).trim();
+            if line.is_empty() || line == "#" {
+                continue;
+            }
+            let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+            let rest = rest.trim();
+            if word == "row" {
+                rows.push(Draft::new(number, rest).map_err(|why| at(number, why))?);
+                continue;
+            }
+            let Some(row) = rows.last_mut() else {
+                return Err(at(number, "a step before the first row: begin with `row ID TITLE`".to_owned()));
+            };
+            match word {
+                "case" => row.case(number, rest),
+                _ => {
+                    row.lines.push((number, line.to_owned()));
+                    Ok(())
+                }
+            }
+            .map_err(|why| at(number, why))?;
+        }
+        rows.into_iter().map(|draft| draft.finish(file).map_err(|(line, why)| at(line, why))).collect()
+    }
+}
+
+/// A row of which the lines are not read yet.
+struct Draft {
+    line: usize,
+    id: String,
+    title: String,
+    /// Line, name, and what `{case}` stands for.
+    cases: Vec<(usize, String, String)>,
+    lines: Vec<(usize, String)>,
+}
+
+impl Draft {
+    fn new(line: usize, rest: &str) -> Result<Self, String> {
+        let (id, title) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
+        let well_formed = id.split_once('-').is_some_and(|(section, number)| {
+            let all = |text: &str| {
+                !text.is_empty() && text.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit())
+            };
+            all(section) && all(number)
+        });
+        if !well_formed || title.trim().is_empty() {
+            return Err("a row has an id and a title: `row DAT-01 what its rule demands`".to_owned());
+        }
+        let (id, title) = (id.to_owned(), title.trim().to_owned());
+        Ok(Draft { line, id, title, cases: Vec::new(), lines: Vec::new() })
+    }
+
+    fn case(&mut self, line: usize, rest: &str) -> Result<(), String> {
+        let (name, words) = rest.split_once(':').filter(|(name, _)| !name.trim().is_empty()).ok_or(
+            "a case has a name and words: `case a gap: offset=512`; `{case}` in a step stands for the words",
+        )?;
+        if !self.lines.is_empty() {
+            return Err("a case stands before the first step of its row".to_owned());
+        }
+        self.cases.push((line, name.trim().to_owned(), words.trim().to_owned()));
+        Ok(())
+    }
+
+    fn finish(mut self, file: &str) -> Result<Row, (usize, String)> {
+        let uses = self.lines.iter().any(|(_, line)| line.contains("{case}"));
+        match self.cases.first() {
+            Some((line, ..)) if !uses => {
+                return Err((*line, "no step of the row has `{case}`, so all cases are the same".to_owned()));
+            }
+            None => self.cases.push((self.line, String::new(), String::new())),
+            Some(_) => {}
+        }
+        let mut plays = Vec::new();
+        for (_, case, words) in &self.cases {
+            plays.push(Play { case: case.clone(), steps: steps(&self.lines, words)? });
+        }
+        if plays.iter().any(|play| play.steps.is_empty()) {
+            return Err((
+                self.line,
+                "a row has steps: begin with `with` and the keys of its session".to_owned(),
+            ));
+        }
+        Ok(Row { id: self.id, title: self.title, file: file.to_owned(), plays })
+    }
+}
+
+fn steps(lines: &[(usize, String)], case: &str) -> Result<Vec<Step>, (usize, String)> {
+    let mut steps: Vec<Step> = Vec::new();
+    let mut after_all = None;
+    for (line, text) in lines {
+        let text = text.replace("{case}", case);
+        if let (Some(_), false) = (after_all, text.starts_with("T<")) {
+            return Err((
+                *line,
+                "`...` stands before the line that ends it, which begins with `T<`".to_owned(),
+            ));
+        }
+        if text == "..." {
+            after_all = Some(*line);
+            continue;
+        }
+        let what = step(&text, after_all.take().is_some()).map_err(|why| (*line, why))?;
+        if steps.is_empty() && !matches!(what, What::Session { .. }) {
+            return Err((
+                *line,
+                "the first step of a row is its session: `with`, and keys if it needs any".to_owned(),
+            ));
+        }
+        steps.push(Step { line: *line, what });
+    }
+    match after_all {
+        Some(line) => Err((line, "`...` at the end of a row: say with a `T<` line how it ends".to_owned())),
+        None => Ok(steps),
+    }
+}
+
+fn step(text: &str, after_all: bool) -> Result<What, String> {
+    let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+    let rest = rest.trim();
+    match word {
+        "with" | "when" => {
+            let values = rest.split_whitespace().map(wanted).collect::<Result<_, _>>()?;
+            Ok(What::Session { values, optional: word == "when" })
+        }
+        "I>" => PduLine::parse(rest).map(What::Send).map_err(|error| error.to_string()),
+        "T<" | "T?" => {
+            awaited(rest, after_all, word == "T?").map(What::Await).map_err(|error| error.to_string())
+        }
+        "X" if rest.is_empty() => Ok(What::Break),
+        "@" => {
+            let seconds = rest.strip_suffix('s').and_then(|number| number.parse::<u16>().ok());
+            let seconds = seconds.ok_or("time passes in seconds: `@ 30s`")?;
+            Ok(What::Pass(Duration::from_secs(seconds.into())))
+        }
+        _ => Err(format!(
+            "`{word}` begins no step: write `with`, `when`, `I>`, `T<`, `T?`, `...`, `@` or `X` (a row begins with `row`, a note with `# `)"
+        )),
+    }
+}
+
+fn wanted(word: &str) -> Result<Wanted, String> {
+    let (key, value) = word.split_once('=').unwrap_or((word, ""));
+    let (key, at_most) = key.strip_suffix('<').map_or((key, false), |key| (key, true));
+    if value.is_empty() || !keys::ALL.contains(&key) {
+        return Err(format!(
+            "`{word}` is no key of RFC 7143 13 with a value: write for instance `MaxBurstLength=4096`, or `<=` if less will do"
+        ));
+    }
+    Ok(Wanted { key: key.to_owned(), value: value.to_owned(), at_most })
+}
+
+fn awaited(text: &str, after_all: bool, needed: bool) -> Result<Await, LineError> {
+    let mut alternatives = Vec::new();
+    let mut ends_from = None;
+    for part in text.split(" else ") {
+        if !alternatives.is_empty() && ends_from.is_none() {
+            ends_from = Some(alternatives.len());
+        }
+        for one in part.split(" or ") {
+            alternatives.push(alternative(one)?);
+        }
+    }
+    let ends_from = ends_from.unwrap_or(alternatives.len());
+    Ok(Await { after_all, needed, alternatives, ends_from })
+}
+
+fn alternative(text: &str) -> Result<Alternative, LineError> {
+    match text.trim() {
+        "close" => Ok(Alternative::Close),
+        "nothing" => Ok(Alternative::Nothing),
+        text => {
+            let line = PduLine::parse(text)?;
+            line.check()?;
+            Ok(Alternative::Pdu(line))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn why(text: &str) -> String {
+        Row::parse("x.rows", text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_row_has_a_play_for_each_case() {
+        let text = "# a note\nrow DAT-03 what it is  # and why\ncase a gap: offset=1\ncase none: offset=0\n\
+                    with MaxBurstLength=4096\nI> DataOut itt=a {case}\n...\nT< Reject or NopIn else close\n@ 3s\nX\n";
+        let rows = Row::parse("x.rows", text).unwrap();
+        assert_eq!((rows.len(), rows[0].id.as_str(), rows[0].title.as_str()), (1, "DAT-03", "what it is"));
+        let [gap, none] = &rows[0].plays[..] else { panic!("two cases") };
+        assert_eq!((gap.case.as_str(), gap.steps.len()), ("a gap", 5));
+        assert!(
+            matches!(&gap.steps[1].what, What::Send(line) if line.to_string() == "DataOut itt=a offset=1")
+        );
+        assert!(
+            matches!(&none.steps[1].what, What::Send(line) if line.to_string() == "DataOut itt=a offset=0")
+        );
+        assert!(
+            matches!(&gap.steps[2].what, What::Await(one) if one.after_all && one.alternatives.len() == 3 && one.ends_from == 2)
+        );
+        assert_eq!(gap.steps[2].line, 8);
+    }
+
+    #[test]
+    fn mistakes_are_told_with_place_and_remedy() {
+        for (text, words) in [
+            ("with\n", "x.rows:1: a step before the first row: begin with `row"),
+            ("row DAT01 title\n", "x.rows:1: a row has an id and a title"),
+            ("row DAT-01\n", "x.rows:1: a row has an id and a title"),
+            ("\nrow DAT-01 t\n", "x.rows:2: a row has steps"),
+            ("row DAT-01 t\nI> NopOut\n", "x.rows:2: the first step of a row is its session"),
+            ("row DAT-01 t\nwith MaxBurst=1\n", "x.rows:2: `MaxBurst=1` is no key"),
+            ("row DAT-01 t\nwith\nT> NopIn\n", "x.rows:3: `T>` begins no step: write"),
+            ("row DAT-01 t\nwith\n...\n", "x.rows:3: `...` at the end of a row"),
+            ("row DAT-01 t\nwith\n...\nI> NopOut\n", "x.rows:4: `...` stands before"),
+            ("row DAT-01 t\nwith\nT< Nop\n", "x.rows:3: `Nop` is no PDU"),
+            ("row DAT-01 t\nwith\nT< NopIn itt==\n", "itt="),
+            ("row DAT-01 t\nwith\nT< NopIn offest=1\n", "x.rows:3: NopIn has no field `offest`"),
+            ("row DAT-01 t\nwith\n@ soon\n", "x.rows:3: time passes in seconds"),
+            ("row DAT-01 t\ncase x\nwith\n", "x.rows:2: a case has a name"),
+            ("row DAT-01 t\ncase x: y\nwith\n", "x.rows:2: no step of the row has `{case}`"),
+            ("row DAT-01 t\nwith\ncase x: y\n", "x.rows:3: a case stands before"),
+        ] {
+            match Row::parse("x.rows", text) {
+                Err(error) => assert!(error.to_string().contains(words), "{text:?}: {error}"),
+                Ok(_) => assert_eq!(words, "itt=", "{text:?} was accepted"),
+            }
+        }
+        assert!(why(&"#".repeat(MAX_FILE + 1)).contains("at most"));
+    }
+}

@@ -1,0 +1,387 @@
+//! Plays a row with a target under test.
+
+use super::{Alternative, Await, Play, Row, Step, Wanted, What, bytes};
+use crate::frame::{DigestWish, Frame, Received};
+use crate::login::value_of;
+use crate::script::{fail, skip};
+use crate::session::{Sent, Watch};
+use crate::target::{Ctx, RowResult, RowSession};
+use crate::{Command, PeerError, Stop};
+use iscsi_wire::{Bhs, CmdSn, LineError, Names, Pdu, PduLine, Usual, keys};
+use std::collections::BTreeMap;
+
+/// Plays all cases of a row.
+pub(crate) fn play(row: &Row, ctx: &Ctx) -> RowResult {
+    for Play { case, steps } in &row.plays {
+        let mut stage = Stage::new(ctx);
+        for Step { line, what } in steps {
+            stage.step(what).map_err(|stop| match stop {
+                Stop::Fail(why) if case.is_empty() => Stop::Fail(format!("{}:{line}: {why}", row.file)),
+                Stop::Fail(why) => Stop::Fail(format!("{}:{line}: {case}: {why}", row.file)),
+                other => other,
+            })?;
+        }
+    }
+    match ctx.finding_of(&row.id) {
+        Some(words) => fail!("{words}"),
+        None => Ok(()),
+    }
+}
+
+/// A command of the row.
+struct Task {
+    sent: Sent,
+    /// Checks its PDUs, as long as the row leaves them to the rules.
+    watch: Option<Watch>,
+    /// Where its data is in the scratch area, bytes.
+    at: usize,
+    /// The command whose data it must read.
+    holds: Option<String>,
+    /// Bytes that were read.
+    received: usize,
+}
+
+struct Stage<'a> {
+    ctx: &'a Ctx,
+    session: Option<RowSession>,
+    names: Names,
+    tasks: BTreeMap<String, Task>,
+    /// The session has ended as it may, or was not granted: what follows up to the next one does not apply.
+    over: bool,
+}
+
+impl From<LineError> for Stop {
+    fn from(error: LineError) -> Self {
+        Stop::Fail(error.to_string())
+    }
+}
+
+impl<'a> Stage<'a> {
+    fn new(ctx: &'a Ctx) -> Self {
+        Stage { ctx, session: None, names: Names::default(), tasks: BTreeMap::new(), over: false }
+    }
+
+    fn step(&mut self, what: &What) -> RowResult {
+        match what {
+            What::Session { values, optional } => match self.begin(values) {
+                Err(Stop::NotApplicable(_)) if *optional => {
+                    self.over = true;
+                    Ok(())
+                }
+                other => other,
+            },
+            _ if self.over => Ok(()),
+            What::Send(line) => self.send(line.clone()),
+            What::Await(wanted) => self.await_one(wanted),
+            What::Break => {
+                if let Some(session) = self.session.take() {
+                    session.reset();
+                }
+                Ok(())
+            }
+            What::Pass(time) => {
+                self.session()?.peer.pass(*time);
+                Ok(())
+            }
+        }
+    }
+
+    /// The session that the steps are for.
+    fn session(&mut self) -> Result<&mut RowSession, Stop> {
+        self.session
+            .as_mut()
+            .ok_or_else(|| Stop::Fail("the connection is gone: begin another session".to_owned()))
+    }
+
+    /// Begins a session. If the target does not grant what the row needs, the row does not apply.
+    fn begin(&mut self, values: &[Wanted]) -> RowResult {
+        self.session = None;
+        self.over = false;
+        self.tasks.clear();
+        let session = self.ctx.session_with(|script| {
+            values.iter().fold(script, |script, wanted| script.key(&wanted.key, &wanted.value))
+        })?;
+        for Wanted { key, value, at_most } in values {
+            if *at_most || key == keys::MAX_RECV_DATA_SEGMENT_LENGTH {
+                continue;
+            }
+            match value_of(&session.logged_in.pairs, key) {
+                Some(granted) if granted == value => {}
+                Some(granted) => skip!("the target negotiates {key}={granted}, the row needs {value}"),
+                None => skip!("the target does not answer {key}, the row needs {value}"),
+            }
+        }
+        self.session = Some(session);
+        Ok(())
+    }
+
+    fn send(&mut self, mut line: PduLine) -> RowResult {
+        let area = self.area(&mut line)?;
+        let holds = line.take("holds");
+        let itt = line.text("itt").map(str::to_owned);
+        let cmd_sn = self.tags(&mut line)?;
+        let session = self.session.as_ref().ok_or_else(|| Stop::Fail("the connection is gone".to_owned()))?;
+        let (lun, exp_stat_sn) = (session.lun, session.peer.ledger.exp_stat_sn());
+        let usual = Usual { cmd_sn, exp_stat_sn, lun, cid: session.script.cid, ..Usual::default() };
+        let (pdu, ahs) = line.pdu(&usual, &self.names)?;
+        let data = self.data(&line, &pdu, itt.as_deref(), area)?;
+        let mut frame = Frame::of(pdu).ahs(ahs).data(data);
+        if line.flag("bad_digest") {
+            frame = frame.data_digest(DigestWish::Flip(0x40));
+        }
+        match self.session()?.peer.send(&frame) {
+            Ok(()) => {}
+            // A later step sees it.
+            Err(error) if error.is_closed() => {}
+            Err(error) => return Err(error.into()),
+        }
+        match (pdu, itt) {
+            (Pdu::ScsiCommand(command), Some(name)) => {
+                let read = command.expected_data_transfer_length;
+                let (at, length) = area.unwrap_or_default();
+                let described = match command.write {
+                    true => Command::write(command.cdb, bytes(&name, at, length)).edtl(read),
+                    false => Command::read(command.cdb, read),
+                };
+                let sent = Sent::new(command.itt, command.cmd_sn, described.lun(command.lun));
+                let watch = Some(Watch::new(&sent, self.session()?));
+                self.tasks.insert(name, Task { sent, watch, at, holds, received: 0 });
+            }
+            (Pdu::NopOut(_), _) => {}
+            // From here on the row says what happens to the command.
+            (_, name) => {
+                let task = name.and_then(|name| self.tasks.get_mut(&name));
+                task.into_iter().for_each(|task| task.watch = None);
+            }
+        }
+        Ok(())
+    }
+
+    /// `read=BYTES` and `write=BYTES` stand for READ (16) and WRITE (16) of the scratch area, from `at=BYTES` on; `at=end` is the
+    /// end of the unit. Returns where they begin in the scratch area, and their length.
+    fn area(&self, line: &mut PduLine) -> Result<Option<(usize, usize)>, Stop> {
+        let scratch = self.ctx.scratch();
+        let block = u64::from(scratch.block_size);
+        let number = |text: &str| {
+            text.parse::<u32>()
+                .map_err(|_| Stop::Fail(format!("`{text}` is no number of bytes: write it in decimal")))
+        };
+        let (opcode, length) = match (line.take("read"), line.take("write")) {
+            (Some(length), None) => (0x88u8, length),
+            (None, Some(length)) => (0x8a, length),
+            (None, None) => return Ok(None),
+            _ => fail!("a command has `read=` or `write=`"),
+        };
+        let (length, at) = (number(&length)?, line.take("at").unwrap_or_else(|| "0".to_owned()));
+        let end = self.ctx.capacity_blocks().saturating_mul(block);
+        let begin = match at.strip_prefix("end") {
+            Some("") => end,
+            Some(less) => end.saturating_sub(number(less.strip_prefix('-').unwrap_or(less))?.into()),
+            None => scratch.lba * block + u64::from(number(&at)?),
+        };
+        if begin % block != 0 || u64::from(length) % block != 0 {
+            skip!("a block has {block} bytes, the row needs {length} bytes at {at}");
+        }
+        let lba = begin / block;
+        line.with_flag(if opcode == 0x88 { "R" } else { "W" });
+        line.with("edtl", length);
+        line.with("cdb", format!("{opcode:02x}00{lba:016x}{:08x}0000", u64::from(length) / block));
+        Ok(Some(((begin.saturating_sub(scratch.lba * block)) as usize, length as usize)))
+    }
+
+    /// Gives the PDU its tag and its CmdSN, if the line does not; binds the names that stand for them.
+    fn tags(&mut self, line: &mut PduLine) -> Result<CmdSn, Stop> {
+        let names = &mut self.names;
+        let Some(session) = &mut self.session else { fail!("the connection is gone: begin another session") };
+        let of_task = matches!(line.name(), "DataOut" | "SnackRequest");
+        if !of_task {
+            match line.text("itt") {
+                Some(name) if names.value(name).is_none() => {
+                    let _ = names.bind(name, session.itt().0);
+                }
+                None if line.name() != "NopOut" => line.with("itt", session.itt().0),
+                _ => {}
+            }
+        }
+        let counted = !of_task && !line.flag("I");
+        match line.text("cmd_sn") {
+            Some(name) if names.value(name).is_none() => {
+                let cmd_sn = session.take_cmd_sn(!counted);
+                let _ = names.bind(name, cmd_sn.0);
+                Ok(cmd_sn)
+            }
+            Some(_) => Ok(session.cmd_sn),
+            None => Ok(session.take_cmd_sn(!counted)),
+        }
+    }
+
+    /// The data segment: `data=BYTES` of what the command writes, from the PDU's offset on.
+    fn data(
+        &mut self,
+        line: &PduLine,
+        pdu: &Pdu,
+        itt: Option<&str>,
+        area: Option<(usize, usize)>,
+    ) -> Result<Vec<u8>, Stop> {
+        let Some(length) = line.number("data", &self.names)? else { return Ok(Vec::new()) };
+        let most = self.session()?.params.max_send_data_segment_length;
+        if length > most {
+            skip!(
+                "the target declares MaxRecvDataSegmentLength={most}, the row sends {length} bytes in a PDU"
+            );
+        }
+        let (offset, of) = match pdu {
+            Pdu::DataOut(data) => {
+                (data.buffer_offset as usize, itt.and_then(|itt| self.tasks.get(itt)).map(|task| task.at))
+            }
+            _ => (0, area.map(|(at, _)| at)),
+        };
+        let at = of.unwrap_or(0).wrapping_add(offset);
+        Ok(bytes(itt.unwrap_or_default(), at, length as usize))
+    }
+
+    fn await_one(&mut self, wanted: &Await) -> RowResult {
+        let count = if self.ctx.only_first() { 1 } else { wanted.alternatives.len() };
+        let alternatives = &wanted.alternatives[..count];
+        let words = || alternatives.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ");
+        if let [Alternative::Nothing] = alternatives {
+            return self.nothing_comes();
+        }
+        loop {
+            let came = match self.session()?.next() {
+                Ok(rx) => Came::Pdu(described(&rx), rx),
+                Err(error) if error.is_closed() => Came::Close,
+                Err(PeerError::Timeout(_)) => Came::Nothing,
+                Err(error) => fail!("expected {}: {error}", words()),
+            };
+            let found = alternatives.iter().position(|one| came.is(one, &mut self.names));
+            if found.is_some_and(|at| at >= wanted.ends_from)
+                || (found.is_some() && matches!(came, Came::Close))
+            {
+                (self.session, self.over) = (None, true);
+                return Ok(());
+            }
+            let (got, rx) = match came {
+                Came::Pdu(got, rx) => (got, rx),
+                Came::Nothing if found.is_some() => return Ok(()),
+                Came::Nothing => fail!("expected {}, nothing came", words()),
+                Came::Close => fail!("expected {}, the target closed the connection", words()),
+            };
+            if found.is_some() {
+                return self.goes_on(&rx, false).map(|_| ());
+            }
+            if wanted.after_all && self.goes_on(&rx, true)? {
+                continue;
+            }
+            // A target that is about to close the connection may announce it first.
+            if matches!(rx.pdu(), Ok(Pdu::AsyncMessage(_))) && !self.ctx.only_first() {
+                continue;
+            }
+            let name = got.split(' ').next();
+            let same = |one: &Alternative| matches!(one, Alternative::Pdu(line) if name == Some(line.name()));
+            if wanted.needed && alternatives.iter().any(same) {
+                skip!("the target sends {got}, the row needs {}", words());
+            }
+            fail!("expected {}, received {got}", words());
+        }
+    }
+
+    /// Two pings are answered, and nothing else comes.
+    fn nothing_comes(&mut self) -> RowResult {
+        let session = self.session()?;
+        session.ping()?;
+        session.ping()?;
+        match session.any_stashed() {
+            Some(line) => fail!("expected nothing, received {line}"),
+            None => Ok(()),
+        }
+    }
+
+    /// A PDU of the target is taken as the rules have it; R2Ts are answered if `serve`. False if it belongs to no command of the
+    /// row, or ends one in another way than with GOOD.
+    fn goes_on(&mut self, rx: &Received, serve: bool) -> Result<bool, Stop> {
+        let itt = rx.bhs.itt();
+        let (Some(task), Some(session)) =
+            (self.tasks.values_mut().find(|task| task.sent.itt == itt), &mut self.session)
+        else {
+            return Ok(false);
+        };
+        let pdu = rx.pdu()?;
+        if let Pdu::DataIn(data) = pdu {
+            task.take(data.buffer_offset as usize, &rx.data)?;
+        }
+        let ended = match (&pdu, &mut task.watch) {
+            (Pdu::R2t(_) | Pdu::DataIn(_) | Pdu::ScsiResponse(_), Some(watch)) => watch
+                .follow(&task.sent, rx, session, serve)?
+                .map(|outcome| (outcome.is_good(), outcome.data.len())),
+            (Pdu::R2t(r2t), None) if serve => {
+                session.serve(&task.sent, r2t)?;
+                None
+            }
+            (Pdu::DataIn(data), None) if data.status_bit => Some((data.status == 0, task.received)),
+            (Pdu::ScsiResponse(response), None) => {
+                Some((response.response == 0 && response.status == 0, task.received))
+            }
+            (Pdu::R2t(_) | Pdu::DataIn(_), None) => None,
+            _ => return Ok(false),
+        };
+        let Some((good, received)) = ended else { return Ok(true) };
+        if good
+            && let (Some(holds), due) = (&task.holds, task.sent.edtl())
+            && received < due
+        {
+            fail!("GOOD after {received} of the {due} bytes that `{holds}` wrote");
+        }
+        Ok(good)
+    }
+}
+
+impl Task {
+    /// Data of a read must be what the other command wrote.
+    fn take(&mut self, offset: usize, data: &[u8]) -> RowResult {
+        self.received = self.received.saturating_add(data.len());
+        let Some(holds) = &self.holds else { return Ok(()) };
+        if bytes(holds, self.at.saturating_add(offset), data.len()) != data {
+            fail!("the {} bytes read at {offset} are not those that `{holds}` wrote", data.len());
+        }
+        Ok(())
+    }
+}
+
+/// What came from the target.
+enum Came {
+    Pdu(String, Received),
+    Close,
+    Nothing,
+}
+
+impl Came {
+    /// Is it as described? If so, names are bound.
+    fn is(&self, one: &Alternative, names: &mut Names) -> bool {
+        match (self, one) {
+            (Came::Pdu(got, _), Alternative::Pdu(line)) => line.differs(got, names).is_none(),
+            (Came::Close, Alternative::Close) | (Came::Nothing, Alternative::Nothing) => true,
+            _ => false,
+        }
+    }
+}
+
+/// A PDU as one line, with what its data says.
+fn described(rx: &Received) -> String {
+    let mut line = rx.line();
+    match rx.pdu() {
+        Ok(Pdu::ScsiResponse(_)) => {
+            if let Some((key, asc, ascq)) = crate::Outcome::of_response(rx).sense_code() {
+                line.push_str(&format!(" sense={key:x}/{asc:02x}/{ascq:02x}"));
+            }
+        }
+        Ok(Pdu::Reject(_)) => {
+            if let Some(header) = rx.data.first_chunk::<{ Bhs::SIZE }>() {
+                let of = Bhs::from_bytes(*header);
+                line.push_str(&format!(" of_opcode={:#04x} of_itt={}", of.opcode(), of.itt()));
+            }
+        }
+        _ => {}
+    }
+    line
+}
