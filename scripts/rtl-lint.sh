@@ -13,7 +13,7 @@ lint() {
 narrow=(crc/crc_unit.sv crc/crc_loader.sv)
 wide=(crc/crc_pkg.sv crc/crc_wide.sv)
 credit=(common/credit_fifo.sv common/credit_sender.sv)
-rx=(rx/rx_window.sv rx/rx_scout.sv rx/rx_crc.sv rx/rx_check.sv rx/rx_packet.sv)
+rx=(rx/rx_window.sv rx/rx_scout.sv rx/rx_poly.sv rx/rx_crc.sv rx/rx_check.sv rx/rx_packet.sv)
 lint crc64 "${narrow[@]}" crc/crc64.sv
 lint crc_wide "${wide[@]}"
 lint guard -GBytes=64 crc/crc_pkg.sv crc/guard.sv

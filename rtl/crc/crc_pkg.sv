@@ -3,6 +3,13 @@
 // A register is a polynomial over GF(2): bit b is the coefficient of x^(31 - b). A matrix has a column for each bit: column b is
 // what bit b becomes. Everything here runs at elaboration only.
 package crc_pkg;
+  // What SET_POLY exchanges: the polynomial, reflected; the register before the first byte; what the register is combined with after the last.
+  typedef struct packed {
+    logic [31:0] poly;
+    logic [31:0] init;
+    logic [31:0] xor_out;
+  } polynomial_t;
+
   typedef logic [31:0][31:0] matrix_t;
 
   // Multiplication by x.

@@ -164,8 +164,9 @@ module engine
   logic [31:0] unused_r2t_itt, unused_ended_itt, open_cmd_sn, open_max_cmd_sn, open_stat_sn, raw_slot_bytes;
   logic [63:0] raw_addr;
   logic [15:0] raw_slots;
-  logic set_poly;
-  logic [31:0] init, xor_out;
+  logic set_poly, poly_full;
+  crc_pkg::polynomial_t poly;
+  assign poly_o = poly.poly;
   logic due_valid, due_ready, snack_take, snack_answer, snack_wanted;
   logic [7:0] due_id, snack_id;
   snack_t snack;
@@ -192,9 +193,8 @@ module engine
       .taken_i(taken_o),
       .conn_flags_o,
       .set_poly_o(set_poly),
-      .poly_o,
-      .init_o(init),
-      .xor_out_o(xor_out),
+      .poly_o(poly),
+      .poly_full_i(poly_full),
       .open_cmd_sn_o(open_cmd_sn),
       .open_max_cmd_sn_o(open_max_cmd_sn),
       .open_stat_sn_o(open_stat_sn),
@@ -297,9 +297,8 @@ module engine
       .data_digest_i(conn_flags_o[1]),
       .max_data_i(max_recv_o[23:0]),
       .set_poly_i(set_poly),
-      .poly_i(poly_o),
-      .init_i(init),
-      .xor_out_i(xor_out),
+      .poly_i(poly),
+      .poly_full_o(poly_full),
       .max_burst_i(max_burst_o[23:0]),
       .max_outstanding_r2t_i(max_outstanding_r2t_o[3:0]),
       .raw_addr_i(raw_addr),

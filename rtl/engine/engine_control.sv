@@ -87,11 +87,10 @@ module engine_control
     input  wire                      stopped_i,
     input  wire  [             63:0] taken_i,
     output logic [              3:0] conn_flags_o,
-    // The polynomial of the digests: reflected, register before the first byte, combination after the last. `set_poly_o` is one cycle.
+    // The polynomial of the digests. `set_poly_o` is one cycle. `poly_full_i`: the receive side has no room for another change.
     output logic                     set_poly_o,
-    output logic [             31:0] poly_o,
-    output logic [             31:0] init_o,
-    output logic [             31:0] xor_out_o,
+    output crc_pkg::polynomial_t     poly_o,
+    input  wire                      poly_full_i,
     output logic [             31:0] cmd_sn_o,
     output logic [             31:0] max_cmd_sn_o,
     output logic [             31:0] stat_sn_o,
@@ -173,6 +172,8 @@ module engine_control
   // The wide CRC unit has one polynomial.
   wire has_polynomial = Bytes == 8 || d[223:128] == Crc32c;
   wire polynomial_fits = d[128];
+  // What a stopped connection has accepted, no PDU is made of.
+  wire poly_full = poly_full_i && !stopped_i;
   wire resync_fits = stopped_i && d[191:128] >= taken_i;
 
   result_t result;
@@ -281,8 +282,7 @@ module engine_control
   endtask
   task automatic use_polynomial(logic [95:0] polynomial);
     set_poly_o <= 1'b1;
-    {xor_out_o, init_o} <= polynomial[95:32];
-    poly_o <= reversed(polynomial[31:0]);
+    poly_o <= '{poly: reversed(polynomial[31:0]), init: polynomial[63:32], xor_out: polynomial[95:64]};
   endtask
   task automatic ask(request_t what, logic [31:0] about);
     call  <= what;
@@ -332,8 +332,8 @@ module engine_control
         case (kind)
           SET_PARAMS: finish(set_fits ? GOOD : INVALID);
           SET_POLY: begin
-            finish(!polynomial_fits ? INVALID : has_polynomial ? GOOD : NOT_SUPPORTED);
-            if (polynomial_fits && has_polynomial) use_polynomial(d[223:128]);
+            finish(!polynomial_fits ? INVALID : !has_polynomial ? NOT_SUPPORTED : poly_full ? TABLE_FULL : GOOD);
+            if (polynomial_fits && has_polynomial && !poly_full) use_polynomial(d[223:128]);
           end
           RESYNC: begin
             finish(resync_fits ? GOOD : INVALID);

@@ -16,9 +16,7 @@ module rx_check #(
     input  wire                restart_i,
     // See rx_crc.
     input  wire                set_i,
-    input  wire  [       31:0] poly_i,
-    input  wire  [       31:0] init_i,
-    input  wire  [       31:0] xor_out_i,
+    input  crc_pkg::polynomial_t poly_i,
     // The segment, if it has a digest.
     input  wire                valid_i,
     output logic               ready_o,
@@ -56,8 +54,6 @@ module rx_check #(
       .restart_i,
       .set_i,
       .poly_i,
-      .init_i,
-      .xor_out_i,
       .valid_i,
       .ready_o,
       .last_i,

@@ -14,12 +14,9 @@ module rx_crc #(
     // Power-up, and a restart: messages under way are dropped, tables stay at a restart.
     input  wire                  rst,
     input  wire                  restart_i,
-    // 64 bit: one cycle, between two messages. The next one has this polynomial (reflected), this register before its first byte, and
-    // this combination after its last.
+    // 64 bit: one cycle, between two messages. The next one has this polynomial.
     input  wire                  set_i,
-    input  wire  [         31:0] poly_i,
-    input  wire  [         31:0] init_i,
-    input  wire  [         31:0] xor_out_i,
+    input  crc_pkg::polynomial_t poly_i,
     input  wire                  valid_i,
     output logic                 ready_o,
     input  wire                  last_i,
@@ -30,7 +27,7 @@ module rx_crc #(
     output logic [         31:0] digest_o
 );
   if (Bytes == 64) begin : g_wide
-    wire unused_set = &{1'b0, set_i, poly_i, init_i, xor_out_i};
+    wire unused_set = &{1'b0, set_i, poly_i};
     assign ready_o = 1'b1;
     crc_wide #(
         .Poly(Poly)
@@ -48,7 +45,8 @@ module rx_crc #(
     );
   end else begin : g_narrow
     logic loaded, loading, waiting, unit_ready;
-    logic [31:0] poly, init, xor_out, next_poly, next_init, next_xor_out;
+    logic [31:0] poly, init, xor_out;
+    crc_pkg::polynomial_t next;
     // Messages whose digest is not out.
     logic [3:0] owed;
     logic [15:0] we;
@@ -61,8 +59,8 @@ module rx_crc #(
       loaded <= !rst;
       waiting <= !rst && (set_i || (waiting && !load));
       if (!loaded) {init, xor_out} <= '1;
-      else if (load) {init, xor_out} <= {next_init, next_xor_out};
-      if (set_i) {next_poly, next_init, next_xor_out} <= {poly_i, init_i, xor_out_i};
+      else if (load) {init, xor_out} <= {next.init, next.xor_out};
+      if (set_i) next <= poly_i;
       if (rst || restart_i) owed <= '0;
       else owed <= owed + 4'(valid_i && ready_o && last_i) - 4'(digest_valid_o);
     end
@@ -70,7 +68,7 @@ module rx_crc #(
         .clk,
         .rst,
         .start_i(!loaded || load),
-        .poly_i(loaded ? next_poly : Poly),
+        .poly_i(loaded ? next.poly : Poly),
         .busy_o(loading),
         .poly_o(poly),
         .table_we_o(we),

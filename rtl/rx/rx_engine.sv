@@ -42,12 +42,10 @@ module rx_engine
     input  wire                      header_digest_i,
     input  wire                      data_digest_i,
     input  wire  [             23:0] max_data_i,
-    // SET_POLY, and OPEN_CONN: one cycle, at 64 bit only: PDUs that begin behind what was accepted have this polynomial (see rx_crc). The values stay until
-    // the next.
+    // SET_POLY, and OPEN_CONN, at 64 bit only: PDUs that begin behind what was accepted have this polynomial (see rx_poly).
     input  wire                      set_poly_i,
-    input  wire  [             31:0] poly_i,
-    input  wire  [             31:0] init_i,
-    input  wire  [             31:0] xor_out_i,
+    input  crc_pkg::polynomial_t     poly_i,
+    output logic                     poly_full_o,
     input  wire  [             23:0] max_burst_i,
     input  wire  [              3:0] max_outstanding_r2t_i,
     input  wire  [             63:0] raw_addr_i,
@@ -185,8 +183,7 @@ module rx_engine
       .max_data_i,
       .set_poly_i,
       .poly_i,
-      .init_i,
-      .xor_out_i,
+      .poly_full_o,
       .valid_i(valid_i && receiving),
       .ready_o(checked_ready),
       .count_i,

@@ -39,12 +39,10 @@ module rx_packet #(
     input  wire                      header_digest_i,
     input  wire                      data_digest_i,
     input  wire  [             23:0] max_data_i,
-    // SET_POLY, one cycle, at 64 bit only: PDUs that begin behind what was accepted have this polynomial (see rx_crc). The values stay until
-    // the next.
+    // SET_POLY, at 64 bit only: PDUs that begin behind what was accepted have this polynomial (see rx_poly).
     input  wire                      set_poly_i,
-    input  wire  [             31:0] poly_i,
-    input  wire  [             31:0] init_i,
-    input  wire  [             31:0] xor_out_i,
+    input  crc_pkg::polynomial_t     poly_i,
+    output logic                     poly_full_o,
     // The stream: the lowest `count_i` bytes of a beat exist, 1 to `Bytes`.
     input  wire                      valid_i,
     output logic                     ready_o,
@@ -123,10 +121,11 @@ module rx_packet #(
       .peek_at_i(peek_at),
       .peek_o(peeked)
   );
-  // The change of the polynomial: due, and on its way with the first PDU that begins behind what was accepted.
-  logic poly_due, poly_moves, poly_set, poly_reached, poly_is_set, scout_idle;
+  // The change of the polynomial, on its way with the first PDU that has it.
+  logic poly_hold, poly_due, poly_set, poly_is_set, planned;
+  crc_pkg::polynomial_t poly;
   logic [63:0] next_position;
-  logic plan_valid, plan_too_long, plan_has_data, plan_pop;
+  logic plan_valid, plan_too_long, plan_has_data, plan_new_poly, plan_pop;
   logic [63:0] plan_position;
   logic [8:0] plan_header_beats;
   logic [21:0] plan_data_beats;
@@ -144,11 +143,14 @@ module rx_packet #(
       .peek_at_o(peek_at),
       .peek_i(peeked),
       .position_o(next_position),
-      .idle_o(scout_idle),
+      .hold_i(poly_hold),
+      .new_poly_i(poly_due),
+      .planned_o(planned),
       .plan_valid_o(plan_valid),
       .plan_position_o(plan_position),
       .plan_too_long_o(plan_too_long),
       .plan_has_data_o(plan_has_data),
+      .plan_new_poly_o(plan_new_poly),
       .plan_header_beats_o(plan_header_beats),
       .plan_header_tail_o(plan_header_tail),
       .plan_data_beats_o(plan_data_beats),
@@ -187,7 +189,6 @@ module rx_packet #(
       more_digested = to_data ? data_digest_i : header_digest_i;
     end
   end
-  wire plan_poly = plan_pop && poly_due && !poly_moves && poly_reached;
   wire more_last = more == '0;
   wire more_fits = more_last && more_digested && more_tail != '1;
   wire to_digest = segment && next.last && digested && !next.with_digest;
@@ -200,7 +201,7 @@ module rx_packet #(
       next.last <= more_last || to_digest;
       next.with_digest <= more_fits && !to_digest;
       next.pdu_over <= 1'b0;
-      next.new_poly <= plan_poly;
+      next.new_poly <= plan_pop && plan_new_poly;
       next.words <= to_digest ? '0 : more_last ? W'(more_tail) + 1'b1 : W'(Words);
       wanted <= to_digest ? W'(1) : more_last ? W'(more_tail) + 1'b1 + W'(more_fits) : W'(Words);
       left <= more;
@@ -255,26 +256,35 @@ module rx_packet #(
       .pop_i(out_go)
   );
 
-  // The polynomial: both units change when the first beat of the PDU has come to the end of the queue; or at once, if nothing is under way.
+  // The polynomial: both units change when the first beat of the PDU has come to the end of the queue.
   if (Bytes == 8) begin : g_poly
-    logic [63:0] accepted, poly_from;
+    logic [63:0] accepted;
     wire [63:0] now_accepted = accepted + (valid_i && ready_o ? 64'(count_i) : 64'd0);
-    assign poly_reached = plan_position >= poly_from;
-    wire poly_arrives = out_valid && out.new_poly && !poly_is_set && !clear && !stopped;
-    wire quiet = scout_idle && state == IDLE && moving == '0 && !out_valid && next_position == accepted && !stopped && !clear;
-    assign poly_set = poly_arrives || (poly_due && quiet);
+    assign poly_set = out_valid && out.new_poly && !poly_is_set && !clear && !stopped;
     always_ff @(posedge clk) begin
       accepted <= clear ? restart_position_i : now_accepted;
-      if (clear) poly_from <= restart_position_i;
-      else if (set_poly_i) poly_from <= now_accepted;
-      poly_due <= !rst && (set_poly_i || (poly_due && !poly_set));
-      poly_moves <= !clear && (plan_poly || (poly_moves && !poly_set));
-      poly_is_set <= poly_arrives || (poly_is_set && !out_go && !clear);
+      poly_is_set <= poly_set || (poly_is_set && !out_go && !clear);
     end
+    rx_poly changes (
+        .clk,
+        .rst,
+        .restart_i,
+        .set_i(set_poly_i),
+        .poly_i,
+        .accepted_i(now_accepted),
+        .next_i(next_position),
+        .planned_i(planned),
+        .arrives_i(poly_set),
+        .hold_o(poly_hold),
+        .due_o(poly_due),
+        .poly_o(poly),
+        .full_o(poly_full_o)
+    );
   end else begin : g_fixed
-    wire unused_poly = &{1'b0, set_poly_i, plan_poly, scout_idle, next_position};
-    assign {poly_reached, poly_set, poly_due, poly_moves} = '0;
+    wire unused_poly = &{1'b0, set_poly_i, planned, next_position};
+    assign {poly_hold, poly_due, poly_set, poly_full_o} = '0;
     assign poly_is_set = 1'b1;
+    assign poly = poly_i;
   end
 
   // Out: a beat leaves when everybody has room.
@@ -301,9 +311,7 @@ module rx_packet #(
       .rst,
       .restart_i,
       .set_i(poly_set),
-      .poly_i,
-      .init_i,
-      .xor_out_i,
+      .poly_i(poly),
       .valid_i(seg_valid_o && !out.is_data && header_digest_i),
       .ready_o(header_ready),
       .last_i(out.last),
@@ -324,9 +332,7 @@ module rx_packet #(
       .rst,
       .restart_i,
       .set_i(poly_set),
-      .poly_i,
-      .init_i,
-      .xor_out_i,
+      .poly_i(poly),
       .valid_i(seg_valid_o && out.is_data && data_digest_i),
       .ready_o(data_ready),
       .last_i(out.last),

@@ -21,14 +21,17 @@ module rx_scout #(
     input  wire  [$clog2(Bytes)-2:0] arrived_i,
     output logic [$clog2(Bytes)+1:0] peek_at_o,
     input  wire  [             31:0] peek_i,
-    // The PDU that comes next begins here. Idle: none before it is being read, or was not taken.
+    // The PDU whose lengths are read next begins here. It is not read while `hold_i`, and `new_poly_i` becomes a part of its plan.
     output logic [             63:0] position_o,
-    output logic                     idle_o,
+    input  wire                      hold_i,
+    input  wire                      new_poly_i,
+    output logic                     planned_o,
     // The oldest PDU that was not taken.
     output logic                     plan_valid_o,
     output logic [             63:0] plan_position_o,
     output logic                     plan_too_long_o,
     output logic                     plan_has_data_o,
+    output logic                     plan_new_poly_o,
     // Beats of header segments and of data, and the words of the last of them, each less one.
     output logic [              8:0] plan_header_beats_o,
     output logic [$clog2(Bytes)-3:0] plan_header_tail_o,
@@ -50,6 +53,8 @@ module rx_scout #(
     logic [63:0] position;
     logic too_long;
     logic has_data;
+    // The polynomial changes before it.
+    logic new_poly;
     logic [8:0] header_beats;
     logic [T-1:0] header_tail;
     logic [21:0] data_beats;
@@ -81,7 +86,7 @@ module rx_scout #(
       position <= position + {38'd0, length, 2'b00};
     end
     unique case (state)
-      WAIT: if (!ahead[25] && ahead[24:1] != '0 && room && !settles) state <= READ;
+      WAIT: if (!ahead[25] && ahead[24:1] != '0 && room && !settles && !hold_i) state <= READ;
       READ: state <= SUM;
       SUM: state <= NEXT;
       NEXT: state <= too_long ? STOPPED : WAIT;
@@ -95,7 +100,7 @@ module rx_scout #(
     end
   end
   assign position_o = position;
-  assign idle_o = state == WAIT && !made && !plan_valid_o;
+  assign planned_o = state == NEXT;
   always_ff @(posedge clk) settles <= state == NEXT || clear_i;
 
   // The plan, a cycle after NEXT and then into the queue.
@@ -107,6 +112,7 @@ module rx_scout #(
       plan.position <= position;
       plan.too_long <= too_long;
       plan.has_data <= data_bytes != '0;
+      plan.new_poly <= new_poly_i;
       plan.header_beats <= (header_words - 1'b1) >> T;
       plan.header_tail <= T'(header_words - 1'b1);
       plan.data_beats <= (data_words - 1'b1) >> T;
@@ -138,6 +144,7 @@ module rx_scout #(
   assign plan_position_o = oldest.position;
   assign plan_too_long_o = oldest.too_long;
   assign plan_has_data_o = oldest.has_data;
+  assign plan_new_poly_o = oldest.new_poly;
   assign plan_header_beats_o = oldest.header_beats;
   assign plan_header_tail_o = oldest.header_tail;
   assign plan_data_beats_o = oldest.data_beats;

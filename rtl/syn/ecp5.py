@@ -37,7 +37,7 @@ UNITS = {
 WIDE = ["crc/crc_pkg", "crc/crc_wide"]
 CREDIT = ["common/credit_fifo", "common/credit_sender"]
 CHECK = NARROW + WIDE + CREDIT + ["rx/rx_crc", "rx/rx_check"]
-PACKET = CHECK + ["rx/rx_window", "rx/rx_scout", "rx/rx_packet"]
+PACKET = CHECK + ["rx/rx_window", "rx/rx_scout", "rx/rx_poly", "rx/rx_packet"]
 for size, buffer in ((64, 65536), (8, 4096)):
     beat = {"Bytes": size}
     held = beat | {"BufferBytes": buffer}

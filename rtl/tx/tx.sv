@@ -25,11 +25,9 @@ module tx
     // One cycle: a connection opens with these numbers. What was under way is dropped.
     input  wire                      open_i,
     input  wire  [             31:0] open_cmd_sn_i,
-    // SET_POLY, one cycle, at 64 bit only: PDUs that are begun from now on have this polynomial (see rx_crc). The values stay until the next.
+    // SET_POLY, one cycle, at 64 bit only: PDUs that are begun from now on have this polynomial (see rx_crc). It stays until the next.
     input  wire                      set_poly_i,
-    input  wire  [             31:0] poly_i,
-    input  wire  [             31:0] init_i,
-    input  wire  [             31:0] xor_out_i,
+    input  crc_pkg::polynomial_t     poly_i,
     // What login has settled. Constant while the connection is open, but for `max_send_i`, which counts for PDUs that are made later.
     input  wire                      header_digest_i,
     input  wire                      data_digest_i,
@@ -265,8 +263,6 @@ module tx
       .restart_i(open_i),
       .set_i(poly_set),
       .poly_i,
-      .init_i,
-      .xor_out_i,
       .header_digest_i,
       .data_digest_i,
       .header_valid_i(header_valid),

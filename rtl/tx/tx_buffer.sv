@@ -26,9 +26,7 @@ module tx_buffer #(
     input  wire                      restart_i,
     // Both CRC units, while no PDU is in the buffer: see rx_crc.
     input  wire                      set_i,
-    input  wire  [             31:0] poly_i,
-    input  wire  [             31:0] init_i,
-    input  wire  [             31:0] xor_out_i,
+    input  crc_pkg::polynomial_t     poly_i,
     // Constant between two restarts.
     input  wire                      header_digest_i,
     input  wire                      data_digest_i,
@@ -85,8 +83,6 @@ module tx_buffer #(
       .restart_i,
       .set_i,
       .poly_i,
-      .init_i,
-      .xor_out_i,
       .digest_i(header_digest_i),
       .valid_i(header_valid_i),
       .ready_o(header_ready_o),
@@ -111,8 +107,6 @@ module tx_buffer #(
       .restart_i,
       .set_i,
       .poly_i,
-      .init_i,
-      .xor_out_i,
       .digest_i(data_digest_i),
       .valid_i(data_valid_i),
       .ready_o(data_ready_o),

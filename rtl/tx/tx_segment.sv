@@ -18,9 +18,7 @@ module tx_segment #(
     input  wire                      restart_i,
     // See rx_crc.
     input  wire                      set_i,
-    input  wire  [             31:0] poly_i,
-    input  wire  [             31:0] init_i,
-    input  wire  [             31:0] xor_out_i,
+    input  crc_pkg::polynomial_t     poly_i,
     // Constant between two restarts: segments of this kind have a digest.
     input  wire                      digest_i,
     // The lowest `words_i` words exist: all but in the last beat, there at least one. What lies above is zero.
@@ -94,8 +92,6 @@ module tx_segment #(
       .restart_i,
       .set_i,
       .poly_i,
-      .init_i,
-      .xor_out_i,
       .valid_i(valid_i && room && !clear && digest_i),
       .ready_o(crc_ready),
       .last_i,

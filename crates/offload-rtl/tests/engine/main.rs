@@ -19,13 +19,15 @@ mod recovery;
 use std::collections::BTreeMap;
 
 use campaign::length;
+use common::task_done;
 use fastrand::Rng;
 use faults::{Fault, Outcome};
+use offload::Engine;
 use offload::encoding::{
-    Abort, CompletionKind, DigestAction, OpenConn, PostTask, RawReason, Resync, SendRaw, SetParams, SetPoly,
-    SglElement, StopReason, TaskResult, conn_flags, raw_flags, task_flags,
+    Abort, Completion, CompletionKind, DigestAction, OpenConn, PostTask, RawReason, Resync, SendRaw,
+    SetParams, SetPoly, SglElement, StopReason, TaskResult, conn_flags, raw_flags, task_flags,
 };
-use offload_rtl::Width;
+use offload_rtl::{RtlEngine, Width};
 use pair::{Pair, SENT, WAITED};
 use peer::{DATA_IN, FINAL, Header, NOP_IN, Polynomial, STATUS, next_pdu, random_bytes};
 use random::{DATA_ADDR, LIST_ADDR, RAW_SLOTS, max_data, open_conn, random_flip, random_open, random_task};
@@ -260,6 +262,88 @@ fn the_polynomial_changes_between_two_pdus() {
     }
 }
 
+/// A change waits for its PDU while the next one is made: here so many bytes of that PDU have come between the two.
+#[test]
+fn each_pdu_has_the_polynomial_of_its_place() {
+    let mut random = Rng::with_seed(4);
+    let mut pair = Pair::new(Width::Bits64, 4);
+    let open = open_conn(common::BOTH_DIGESTS, max_data(Width::Bits64));
+    assert_eq!(pair.open(&open), Some(TaskResult::GOOD.0));
+    let mut crc = Polynomial::CRC32C;
+    for cuts in
+        (1..=52).map(|cut| vec![cut]).chain([vec![1, 2, 3], vec![1, 7, 8, 30, 47, 52], vec![4, 48, 100]])
+    {
+        let session = pair.software_tables().sessions[0];
+        let mut pdu = |crc: &Polynomial| {
+            Header::of(&session, NOP_IN).pdu_with(crc, &open, &[], &random_bytes(60, &mut random))
+        };
+        let changes: Vec<_> = (0..=cuts.len())
+            .map(|n| Polynomial { polynomial: 0x1edc_6f41 ^ (n as u32 + 1) << 1, ..crc })
+            .collect();
+        let (first, second, third) = (pdu(&crc), pdu(&changes[0]), pdu(&changes[cuts.len()]));
+        pair.lead(&first[..60]);
+        pair.catch_up_at_once();
+        assert_eq!(pair.submit(&set_poly_of(&changes[0]).emit()), Some(TaskResult::GOOD.0));
+        pair.lead(&first[60..]);
+        let mut begun = 0;
+        for (cut, change) in cuts.iter().zip(&changes[1..]) {
+            pair.lead(&second[begun..*cut]);
+            pair.catch_up_at_once();
+            assert_eq!(pair.submit(&set_poly_of(change).emit()), Some(TaskResult::GOOD.0));
+            begun = *cut;
+        }
+        pair.lead(&second[begun..]);
+        pair.lead(&third);
+        pair.catch_up_at_once();
+        assert!(pair.has_all() && !pair.is_stopped(), "a digest does not match: {cuts:?}");
+        pair.release(3);
+        crc = changes[cuts.len()];
+    }
+}
+
+/// While PDUs wait for a slot of the ring, two changes can wait for PDUs that come behind them. A third is refused, and software may repeat
+/// it when the ring has room.
+#[test]
+fn a_change_of_the_polynomial_without_room_is_refused() {
+    let mut random = Rng::with_seed(5);
+    let open = open_conn(common::BOTH_DIGESTS, max_data(Width::Bits64));
+    let begin = || common::Bench::with(RtlEngine::new(Width::Bits64, 5), open);
+    let session = begin().engine.session(0).expect("it is open");
+    let mut pdus = |crc: &Polynomial, count: usize| -> Vec<u8> {
+        let mut pdu =
+            || Header::of(&session, NOP_IN).pdu_with(crc, &open, &[], &random_bytes(8, &mut random));
+        (0..count).flat_map(|_| pdu()).collect()
+    };
+    let set = |bench: &mut common::Bench<RtlEngine>, crc: &Polynomial| {
+        bench.submit(&set_poly_of(crc).emit());
+        task_done(&bench.completions()).last().expect("it is done").result
+    };
+    let changes = [0, 1, 2].map(|init| Polynomial { init, ..Polynomial::CRC32C });
+    let old = pdus(&Polynomial::CRC32C, 200);
+    let most = begin().rx(&old);
+    assert!(most < old.len(), "the circuit takes no more than its buffers hold");
+    let mut bench = begin();
+    // PDUs of 64 bytes, but for the last that has room.
+    let old = &old[..(most / 64 - 1) * 64];
+    assert_eq!(bench.rx(old), old.len());
+    assert_eq!(set(&mut bench, &changes[0]), TaskResult::GOOD);
+    assert_eq!(bench.rx(&pdus(&changes[0], 1)), 64);
+    assert_eq!(set(&mut bench, &changes[1]), TaskResult::GOOD);
+    assert_eq!(set(&mut bench, &changes[2]), TaskResult::TABLE_FULL);
+    let more = pdus(&changes[1], 10);
+    let mut at = 0;
+    for _ in 0..50 {
+        bench.engine.release_raw(0, RAW_SLOTS);
+        at += bench.rx(&more[at..]);
+    }
+    assert_eq!((at, bench.engine.session(0).expect("it is open").stop_reason.0), (more.len(), 0));
+    bench.completions();
+    assert_eq!(set(&mut bench, &changes[2]), TaskResult::GOOD);
+    let last = pdus(&changes[2], 1);
+    assert_eq!(bench.rx(&last), last.len());
+    assert!(matches!(bench.completions()[..], [Completion::RawPdu(_)]));
+}
+
 /// A change costs less than a microsecond at the clock of the 2013 paper, 156.25 MHz; measured by what the PDU behind it takes longer.
 #[test]
 fn a_change_of_the_polynomial_takes_less_than_a_microsecond() {
@@ -288,6 +372,28 @@ fn a_change_of_the_polynomial_takes_less_than_a_microsecond() {
     let (without, with) = (cycles(false), cycles(true));
     println!("a change of the polynomial: {} cycles ({with}, not {without})", with - without);
     assert!((136..=156).contains(&(with - without)), "{with} cycles, not {without}");
+}
+
+/// What software had to send when its connection ended is not sent by the next.
+#[test]
+fn a_connection_begins_without_what_the_one_before_it_had_to_send() {
+    for width in [Width::Bits64, Width::Bits512] {
+        let mut pair = Pair::new(width, 6);
+        let open = open_conn(common::BOTH_DIGESTS, max_data(width));
+        for byte in 1..=3 {
+            assert_eq!(pair.open(&open), Some(TaskResult::GOOD.0));
+            pair.write(LIST_ADDR, &[[byte; 4], [0; 4]].concat().repeat(6));
+            for _ in 0..byte {
+                let send = SendRaw { addr: LIST_ADDR, length: 48, ..SendRaw::default() };
+                assert_eq!(pair.submit(&send.emit()), Some(TaskResult::GOOD.0));
+            }
+            if byte == 3 {
+                pair.transmit();
+            }
+            pair.submit(&Abort { itt: u32::MAX, ..Abort::default() }.emit());
+        }
+        assert_eq!(pair.sent_bytes, 3 * 52);
+    }
 }
 
 /// What the tables say counts when there is room: here of a task that was posted and sent meanwhile.
