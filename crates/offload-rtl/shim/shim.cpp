@@ -603,6 +603,7 @@ template <class Model> static void engine_tx_cycle(void *pointer, const EngineTx
   auto *simulation = enter<Model>(pointer);
   Model &model = simulation->model;
   model.rst = in->rst;
+  model.poly_full_i = 0;
   model.stopped_i = 0;
   model.taken_i = 0;
   model.descriptor_valid_i = in->descriptor_valid;
