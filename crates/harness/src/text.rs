@@ -1,4 +1,6 @@
-//! Text for people: columns, sizes, counts, and nothing that a terminal would obey.
+//! Text for people: columns, sizes, counts, and nothing that a terminal would obey; and the times that they write.
+
+use std::time::Duration;
 
 /// Rows in columns as wide as their content.
 pub struct Table {
@@ -56,6 +58,26 @@ pub fn bytes(n: u64) -> String {
     format!("{text} {}", units[unit])
 }
 
+/// A time: `10`, `0.5`, `10s`, `500ms`, `2m`.
+///
+/// # Errors
+/// The text is no time; the error says which forms there are.
+pub fn parse_time(text: &str) -> Result<Duration, String> {
+    let lower = text.trim().to_ascii_lowercase();
+    let (digits, unit) = if let Some(digits) = lower.strip_suffix("ms") {
+        (digits, 0.001)
+    } else if let Some(digits) = lower.strip_suffix('s') {
+        (digits, 1.0)
+    } else if let Some(digits) = lower.strip_suffix('m') {
+        (digits, 60.0)
+    } else {
+        (lower.as_str(), 1.0)
+    };
+    let wrong = || format!("`{text}` is no time; write 10, 0.5, 10s, 500ms or 2m");
+    let seconds: f64 = digits.parse::<f64>().map_err(|_| wrong())? * unit;
+    Duration::try_from_secs_f64(seconds).map_err(|_| wrong())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -79,5 +101,15 @@ mod tests {
         let mut table = Table::new(&["A", "LONG"]);
         table.row(vec!["äöü\u{1b}".to_owned(), "x".to_owned()]);
         assert_eq!(table.text(), "A     LONG\näöü?  x\n");
+    }
+
+    #[test]
+    fn times_as_people_write_them() {
+        assert_eq!(parse_time("0.5"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse_time("250ms"), Ok(Duration::from_millis(250)));
+        assert_eq!(parse_time("2m"), Ok(Duration::from_secs(120)));
+        for bad in ["", "s", "-1", "nan", "inf", "1e300"] {
+            assert!(parse_time(bad).is_err(), "{bad}");
+        }
     }
 }

@@ -17,7 +17,7 @@ use super::report;
 use super::servers::{self, Server};
 
 /// Where the result is kept; `intact` contains it.
-const KEPT: &str = "crates/intact/src/cmd/bench/offload/host-instructions.json";
+const KEPT: &str = "crates/studies/src/offload/host-instructions.json";
 /// Commands of the two runs.
 const COMMANDS: [u32; 2] = [96, 288];
 /// Commands under way at a time.

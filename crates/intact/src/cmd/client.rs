@@ -1,11 +1,11 @@
-//! What the client commands share: the URL and its secrets, errors with remedies, and the sizes and times that people
-//! write.
+//! What the client commands share: the URL and its secrets, errors with remedies, and the sizes that people write.
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use harness::text::parse_time;
 use initiator::{ConnectError, EngineKind, IoError, IscsiUrl, Options};
 
 use super::{FAILED, MISUSED, complain, fail};
@@ -145,36 +145,4 @@ pub fn told(error: &IoError) -> String {
 /// A size: `4096`, `4k`, `1MiB`, `2G`, as in a configuration file.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     blockstore::parse_size(text).map_err(|error| error.to_string())
-}
-
-/// A time: `10`, `0.5`, `10s`, `500ms`, `2m`.
-pub fn parse_time(text: &str) -> Result<Duration, String> {
-    let lower = text.trim().to_ascii_lowercase();
-    let (digits, unit) = if let Some(digits) = lower.strip_suffix("ms") {
-        (digits, 0.001)
-    } else if let Some(digits) = lower.strip_suffix('s') {
-        (digits, 1.0)
-    } else if let Some(digits) = lower.strip_suffix('m') {
-        (digits, 60.0)
-    } else {
-        (lower.as_str(), 1.0)
-    };
-    let wrong = || format!("`{text}` is no time; write 10, 0.5, 10s, 500ms or 2m");
-    let seconds: f64 = digits.parse::<f64>().map_err(|_| wrong())? * unit;
-    Duration::try_from_secs_f64(seconds).map_err(|_| wrong())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_as_people_write_them() {
-        assert_eq!(parse_time("0.5"), Ok(Duration::from_millis(500)));
-        assert_eq!(parse_time("250ms"), Ok(Duration::from_millis(250)));
-        assert_eq!(parse_time("2m"), Ok(Duration::from_secs(120)));
-        for bad in ["", "s", "-1", "nan", "inf", "1e300"] {
-            assert!(parse_time(bad).is_err(), "{bad}");
-        }
-    }
 }

@@ -7,7 +7,6 @@ use std::time::Duration;
 use conform::target::{Credentials, Options, run_with};
 use conform::{Report, Verdict};
 
-use super::client::parse_time;
 use super::{FAILED, MISUSED, fail};
 use crate::output;
 
@@ -46,7 +45,7 @@ pub struct Args {
     #[arg(long, value_name = "IQN")]
     initiator: Option<String>,
     /// How long a step may take.
-    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = parse_time)]
+    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = harness::text::parse_time)]
     timeout: Duration,
 }
 

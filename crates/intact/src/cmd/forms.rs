@@ -4,12 +4,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use harness::Failure;
 use harness::document::{Document, Extent};
 use harness::page;
 use harness::progress::Progress;
 use serde::Serialize;
 
-use super::{FAILED, fail};
+use super::{FAILED, fail, failure};
 use crate::output;
 
 /// The forms of a result.
@@ -30,8 +31,19 @@ pub struct Forms {
 }
 
 impl Forms {
-    /// Writes the files asked for, and prints the rest.
-    pub fn show<R: Serialize>(&self, report: &R, document: impl Fn(&R, Extent) -> Document) -> ExitCode {
+    /// Writes the files asked for, and prints the rest; or says why there is no report.
+    pub fn show<R: Serialize>(
+        &self,
+        report: Result<R, Failure>,
+        document: impl Fn(&R, Extent) -> Document,
+    ) -> ExitCode {
+        match report {
+            Ok(report) => self.show_report(&report, document),
+            Err(why) => failure(&why),
+        }
+    }
+
+    fn show_report<R: Serialize>(&self, report: &R, document: impl Fn(&R, Extent) -> Document) -> ExitCode {
         if let Err(code) = self.keep(&document(report, Extent::Everything)) {
             return code;
         }

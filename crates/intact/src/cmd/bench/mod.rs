@@ -1,14 +1,12 @@
 //! `intact bench`: the speed of a LUN and of checksums on this machine, where the
 //! cycles of a received PDU go, the cost of guards on the way to a disk, and the offload engine beside a paper's.
 //!
-//! One folder per benchmark; what they share (statistics, the clock, facts about the machine, tables,
-//! charts and pages) is in [`kit`].
+//! The benchmarks of a LUN are here; the others are studies of the crate `studies`, and here is only their command line.
 
 mod checksum;
 mod crowd;
 mod fastpath;
 mod guard;
-pub(in crate::cmd) mod kit;
 mod lun;
 mod offload;
 

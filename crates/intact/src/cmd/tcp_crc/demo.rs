@@ -109,8 +109,9 @@ pub fn run(args: &Args) -> ExitCode {
         with,
         shown,
     };
-    let code = args.forms.show(&outcome, document);
-    if code != ExitCode::SUCCESS || outcome.shown {
+    let shown = outcome.shown;
+    let code = args.forms.show(Ok(outcome), document);
+    if code != ExitCode::SUCCESS || shown {
         return code;
     }
     fail(FAILED, "this is not what a CRC is for: see the table")

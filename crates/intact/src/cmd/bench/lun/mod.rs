@@ -20,8 +20,9 @@ use self::profile::{Profile, Settings};
 use self::report::Report;
 use self::slots::Unit;
 use self::workload::{Load, Plan};
-use crate::cmd::client::{ClientArgs, failed, parse_size, parse_time, refused};
+use crate::cmd::client::{ClientArgs, failed, parse_size, refused};
 use crate::cmd::{FAILED, MISUSED, fail};
+use harness::text::parse_time;
 
 /// Most bytes outstanding in one session, so that a wrong unit does not fill the memory.
 const MAX_UNDER_WAY_BYTES: u64 = 4 << 30;

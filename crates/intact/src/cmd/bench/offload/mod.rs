@@ -1,21 +1,12 @@
-//! `intact bench offload`: the offload engine beside the one of the 2013 paper: Tables 2 and 3, Figure 12 and the time of a
-//! reconfiguration, and what its host is left to do.
-//!
-//! Nothing is measured in time. The circuits' cycles, area and clock and the host's instructions are counted by `make rtl-cycles`,
-//! `make rtl-report` and `cargo xtask bench offload`, which write files that are part of this program.
+//! `intact bench offload`: the study [`offload`], and the commands of which a profiler counts the instructions that it shows.
 
 mod counted;
-mod figures;
-mod findings;
-mod papers;
-mod tables;
 
 use std::process::ExitCode;
 
 use iscsi_core::params::DigestPolicy;
+use studies::offload::{self, Report};
 
-use self::figures::Report;
-use self::tables::document;
 use crate::cmd::client::{ClientArgs, parse_size};
 use crate::cmd::forms::Forms;
 
@@ -68,6 +59,6 @@ impl Profile {
 pub fn run(args: &Args) -> ExitCode {
     match &args.profile.url {
         Some(url) => counted::run(&args.profile, url),
-        None => args.forms.show(&Report::new(), document),
+        None => args.forms.show(Ok(Report::read()), offload::document),
     }
 }

@@ -92,7 +92,7 @@ pub fn run(args: &Args) -> ExitCode {
     };
     let missed = wanted(Part::Missed)
         .then(|| missed::Report::count(args.trials, args.seed, &args.forms.progress().bar(0)));
-    args.forms.show(&Report { missed, cost, throughput }, document)
+    args.forms.show(Ok(Report { missed, cost, throughput }), document)
 }
 
 fn document(report: &Report, _: Extent) -> Document {

@@ -142,7 +142,7 @@ fn present(
     match sections {
         Ok(sections) => {
             let report = Report { schema: SCHEMA, command: "wireless lab", title, distrust, sections };
-            args.forms.show(&report, |report, _| report.document())
+            args.forms.show(Ok(report), |report, _| report.document())
         }
         Err(code) => code,
     }

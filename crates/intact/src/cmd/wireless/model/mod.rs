@@ -28,7 +28,7 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args) -> ExitCode {
-    args.forms.show(&report(args.quick), |report, _| report.document())
+    args.forms.show(Ok(report(args.quick)), |report, _| report.document())
 }
 
 fn report(quick: bool) -> Report {

@@ -1,0 +1,28 @@
+//! Where contenders come from.
+
+use published::Paper;
+use serde::Serialize;
+
+/// Where a contender comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Origin {
+    /// As a paper describes it.
+    Paper,
+    /// What this program uses, or would use on a lesser machine.
+    Intact,
+    /// Another crate.
+    Peer,
+    /// Less than what any checksum has to do.
+    Limit,
+}
+
+/// How a paper is cited.
+pub(crate) fn citation(paper: Paper) -> &'static str {
+    match paper {
+        Paper::Thesis2019 => {
+            "Sahu, Hardware Instruction Based CRC32C, a Better Alternative to the TCP One's Complement Checksum (2019)"
+        }
+        Paper::Note2007 => "Petersen, A Note on Guard Tag Calculation Algorithms (2007)",
+    }
+}
