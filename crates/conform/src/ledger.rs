@@ -150,6 +150,12 @@ impl Ledger {
             Pdu::ScsiResponse(p) if p.response == 0 && p.status == 2 && rx.data.len() < 2 => {
                 self.find("RSP-01", format!("CHECK CONDITION without sense: {}", rx.line()));
             }
+            Pdu::ScsiResponse(p) if p.residual_count != 0 && !p.overflow && !p.underflow => {
+                self.find(
+                    "RES-01",
+                    format!("Residual Count {} without O and U: {}", p.residual_count, rx.line()),
+                );
+            }
             Pdu::ScsiResponse(p) if p.overflow && p.underflow => {
                 self.find("RES-01", format!("both O and U: {}", rx.line()));
             }

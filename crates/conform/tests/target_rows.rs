@@ -8,7 +8,10 @@ use conform::target::{Credentials, Options, rows, run};
 use conform::{
     Command, DigestWish, Frame, LoginScript, RawPeer, Report, RowReport, Session, Transcript, Verdict,
 };
-use iscsi_wire::{DataIn, DataOut, DataSn, Itt, Lun, Opcode, Pdu, ScsiResponse, StatSn, Ttt, keys};
+use iscsi_wire::{
+    DataIn, DataOut, DataSn, Itt, Lun, Opcode, Pdu, R2t, R2tSn, Reject, RejectReason, ScsiResponse, StatSn,
+    Ttt, keys,
+};
 
 /// Rows that the little target keeps.
 const KEPT: &[&str] = &[
@@ -368,6 +371,70 @@ fn broken_data_is_caught() {
         vec![Act::Send(Frame::of(data_in))]
     });
     caught("DAT-07", plain(), in_data);
+}
+
+#[test]
+fn broken_requests_for_data_are_caught() {
+    let plain = EvilConfig::default;
+    caught("R2T-01", plain(), changing(Opcode::R2t, |frame| frame.patch(8, &[0, 1])));
+    caught("R2T-01", plain(), changing(Opcode::R2t, |frame| frame.patch(20, &[0xff; 4])));
+    caught(
+        "R2T-04",
+        plain(),
+        careless(|data, length| data.final_bit && length == 4096 && !data.ttt.is_reserved()),
+    );
+    caught("R2T-05", plain(), changing(Opcode::R2t, |frame| frame.patch(36, &[0, 0, 0, 9])));
+    let twice = Behaviour::good().every(Opcode::R2t, |_, frame| {
+        let Ok(r2t) = R2t::parse(&frame.bhs()) else { return vec![Act::Send(frame)] };
+        let more = R2t {
+            ttt: Ttt(r2t.ttt.0 + 1),
+            r2t_sn: R2tSn(r2t.r2t_sn.0 + 1),
+            buffer_offset: r2t.buffer_offset + r2t.desired_data_transfer_length,
+            ..r2t
+        };
+        vec![Act::Send(frame), Act::Send(Frame::of(more))]
+    });
+    caught("R2T-02", plain(), twice);
+    // It takes unsolicited data as it comes.
+    for row in ["UNS-02", "UNS-03", "UNS-04", "UNS-05"] {
+        caught(row, plain(), Behaviour::good());
+    }
+}
+
+#[test]
+fn broken_answers_are_caught() {
+    let plain = EvilConfig::default;
+    caught(
+        "RES-01",
+        plain(),
+        changing(Opcode::ScsiResponse, |frame| frame.clear_bits(1, 6).patch(44, &[0; 4])),
+    );
+    caught("RES-01", plain(), changing(Opcode::ScsiResponse, |frame| frame.patch(44, &[0, 0, 0, 1])));
+    let wrong_end = |frame: Frame| {
+        if frame.bhs().as_bytes()[1] & 6 == 0 { frame } else { frame.patch(44, &[0, 0, 0, 1]) }
+    };
+    caught("RES-01", plain(), changing(Opcode::DataIn, wrong_end));
+    caught("NOP-01", plain(), changing(Opcode::NopIn, |frame| frame.patch(20, &[0, 0, 0, 1])));
+    let cut = |frame: Frame| {
+        let data = frame.data_bytes().get(..100).unwrap_or(frame.data_bytes()).to_vec();
+        frame.data(data)
+    };
+    caught("NOP-01", plain(), changing(Opcode::NopIn, cut));
+    let talkative = Behaviour::good().incoming(|scene, rx| {
+        if rx.bhs.opcode() != Opcode::NopOut.code() || !rx.bhs.itt().is_reserved() {
+            return Incoming::Serve;
+        }
+        let reject = Reject {
+            reason: RejectReason::InvalidPduField,
+            stat_sn: scene.stat_sn,
+            exp_cmd_sn: scene.exp_cmd_sn,
+            max_cmd_sn: scene.max_cmd_sn,
+            data_sn: DataSn(0),
+        };
+        Incoming::Instead(vec![Act::Answer(Frame::of(reject).data(*rx.bhs.as_bytes()))])
+    });
+    caught("NOP-02", plain(), talkative);
+    caught("LGO-02", plain(), changing(Opcode::LogoutResponse, |frame| frame.patch(2, &[0])));
 }
 
 /// Changes the PDUs that are sent again for a SNACK.

@@ -4,7 +4,7 @@ use super::{Command, Outcome, Residual, Session, Unsolicited};
 use crate::frame::{Frame, Received};
 use crate::{LoginScript, PeerError};
 use iscsi_wire::{
-    CmdSn, DataIn, DataOut, DataSn, Itt, Pdu, R2t, R2tSn, ScsiCommand, ScsiResponse, Ttt,
+    CmdSn, DataIn, DataOut, DataSn, Itt, Lun, Pdu, R2t, R2tSn, ScsiCommand, ScsiResponse, Ttt,
     write_bidi_read_length, write_extended_cdb,
 };
 
@@ -102,7 +102,7 @@ impl Session {
             final_bit: true,
             // With an R2T the LUN is copied from it; without one, the field is reserved (RFC 7143
             // 11.7.2).
-            lun: if ttt.is_reserved() { iscsi_wire::Lun(0) } else { sent.command.lun.unwrap_or(self.lun) },
+            lun: if ttt.is_reserved() { Lun(0) } else { sent.command.lun.unwrap_or(self.lun) },
             itt: sent.itt,
             ttt,
             exp_stat_sn: self.peer.ledger.exp_stat_sn(),
@@ -194,6 +194,7 @@ fn take_range(ranges: &mut Vec<(usize, usize)>, start: usize, length: usize) -> 
 pub(crate) struct Watch {
     outcome: Outcome,
     itt: Itt,
+    lun: Lun,
     cmd_sn: Option<CmdSn>,
     edtl: usize,
     read_length: usize,
@@ -222,6 +223,7 @@ impl Watch {
         Watch {
             outcome: Outcome::default(),
             itt: sent.itt,
+            lun: command.lun.unwrap_or(session.lun),
             cmd_sn: (!command.immediate).then_some(sent.cmd_sn),
             edtl: command.edtl as usize,
             read_length: if bidi { command.bidi_read_length.unwrap_or(0) } else { command.edtl } as usize,
@@ -282,6 +284,9 @@ impl Watch {
                 "R2T-05",
                 format!("R2TSN {} where {} was due, itt={}", r2t.r2t_sn, self.r2t_sn, self.itt),
             );
+        }
+        if r2t.lun != self.lun {
+            ledger.find("R2T-01", format!("an R2T with the LUN {} for a command of {}", r2t.lun, self.lun));
         }
         let length = r2t.desired_data_transfer_length;
         if length as usize > self.max_burst {

@@ -43,7 +43,7 @@ pub(super) struct Seen {
 pub struct Ctx {
     options: Options,
     dial: Box<dyn Dial>,
-    only_first: bool,
+    only_usual: bool,
     target: String,
     lun: Lun,
     scratch: Scratch,
@@ -144,7 +144,7 @@ impl Ctx {
             shared: Default::default(),
             options,
             dial,
-            only_first: false,
+            only_usual: false,
         };
         ctx.prepare().map_err(|stop| {
             let (Stop::Fail(why) | Stop::NotApplicable(why)) = stop;
@@ -264,13 +264,13 @@ impl Ctx {
         &self.options
     }
 
-    /// Of the alternatives that a row in text leaves to a target, accept the first only: what the target is known to do.
-    pub fn accept_first_alternative_only(&mut self) {
-        self.only_first = true;
+    /// Accept nothing that a row in text has after `else`: the target is known to do what comes before.
+    pub fn accept_nothing_else(&mut self) {
+        self.only_usual = true;
     }
 
-    pub(crate) fn only_first(&self) -> bool {
-        self.only_first
+    pub(crate) fn only_usual(&self) -> bool {
+        self.only_usual
     }
 
     /// Broken rules that were noticed since the row began.

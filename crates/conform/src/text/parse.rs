@@ -175,10 +175,13 @@ impl Draft {
     }
 
     fn finish(mut self, file: &str) -> Result<Row, (usize, String)> {
-        let uses = self.lines.iter().any(|(_, line)| line.contains("{case}"));
+        let uses = self.lines.iter().any(|(_, line)| line.contains("{case}") || line.contains("{1}"));
         match self.cases.first() {
             Some((line, ..)) if !uses => {
-                return Err((*line, "no step of the row has `{case}`, so all cases are the same".to_owned()));
+                return Err((
+                    *line,
+                    "no step of the row has `{case}` or `{1}`, so all cases are the same".to_owned(),
+                ));
             }
             None => self.cases.push((self.line, String::new(), String::new())),
             Some(_) => {}
@@ -201,7 +204,10 @@ fn steps(lines: &[(usize, String)], case: &str) -> Result<Vec<Step>, (usize, Str
     let mut steps: Vec<Step> = Vec::new();
     let mut after_all = None;
     for (line, text) in lines {
-        let text = text.replace("{case}", case);
+        let mut text = text.replace("{case}", case);
+        for (number, part) in (1..).zip(case.split('|')) {
+            text = text.replace(&format!("{{{number}}}"), part.trim());
+        }
         if let (Some(_), false) = (after_all, text.starts_with("T<")) {
             return Err((
                 *line,
@@ -334,7 +340,7 @@ mod tests {
             ("row DAT-01 t\nwith\nT< NopIn offest=1\n", "x.rows:3: NopIn has no field `offest`"),
             ("row DAT-01 t\nwith\n@ soon\n", "x.rows:3: time passes in seconds"),
             ("row DAT-01 t\ncase x\nwith\n", "x.rows:2: a case has a name"),
-            ("row DAT-01 t\ncase x: y\nwith\n", "x.rows:2: no step of the row has `{case}`"),
+            ("row DAT-01 t\ncase x: y\nwith\n", "x.rows:2: no step of the row has `{case}` or"),
             ("row DAT-01 t\nwith\ncase x: y\n", "x.rows:3: a case stands before"),
         ] {
             match Row::parse("x.rows", text) {

@@ -7,7 +7,7 @@ use crate::script::{fail, skip};
 use crate::session::{Sent, Watch};
 use crate::target::{Ctx, RowResult, RowSession};
 use crate::{Command, PeerError, Stop};
-use iscsi_wire::{Bhs, CmdSn, LineError, Names, Pdu, PduLine, Usual, keys};
+use iscsi_wire::{Bhs, CmdSn, Itt, LineError, Names, Pdu, PduLine, Usual, keys};
 use std::collections::BTreeMap;
 
 /// Plays all cases of a row.
@@ -46,6 +46,8 @@ struct Stage<'a> {
     session: Option<RowSession>,
     names: Names,
     tasks: BTreeMap<String, Task>,
+    /// Pings that wait for their answer, and their data.
+    pings: Vec<(Itt, Vec<u8>)>,
     /// The session has ended as it may, or was not granted: what follows up to the next one does not apply.
     over: bool,
 }
@@ -58,7 +60,14 @@ impl From<LineError> for Stop {
 
 impl<'a> Stage<'a> {
     fn new(ctx: &'a Ctx) -> Self {
-        Stage { ctx, session: None, names: Names::default(), tasks: BTreeMap::new(), over: false }
+        Stage {
+            ctx,
+            session: None,
+            names: Names::default(),
+            tasks: BTreeMap::new(),
+            pings: Vec::new(),
+            over: false,
+        }
     }
 
     fn step(&mut self, what: &What) -> RowResult {
@@ -98,6 +107,8 @@ impl<'a> Stage<'a> {
         self.session = None;
         self.over = false;
         self.tasks.clear();
+        self.pings.clear();
+        self.names = Names::default();
         let session = self.ctx.session_with(|script| {
             values.iter().fold(script, |script, wanted| script.key(&wanted.key, &wanted.value))
         })?;
@@ -117,14 +128,14 @@ impl<'a> Stage<'a> {
 
     fn send(&mut self, mut line: PduLine) -> RowResult {
         let area = self.area(&mut line)?;
-        let holds = line.take("holds");
+        let (holds, of) = (line.take("holds"), line.take("of"));
         let itt = line.text("itt").map(str::to_owned);
         let cmd_sn = self.tags(&mut line)?;
         let session = self.session.as_ref().ok_or_else(|| Stop::Fail("the connection is gone".to_owned()))?;
         let (lun, exp_stat_sn) = (session.lun, session.peer.ledger.exp_stat_sn());
         let usual = Usual { cmd_sn, exp_stat_sn, lun, cid: session.script.cid, ..Usual::default() };
         let (pdu, ahs) = line.pdu(&usual, &self.names)?;
-        let data = self.data(&line, &pdu, itt.as_deref(), area)?;
+        let data = self.data(&line, &pdu, itt.as_deref(), of.as_deref(), area)?;
         let mut frame = Frame::of(pdu).ahs(ahs).data(data);
         if line.flag("bad_digest") {
             frame = frame.data_digest(DigestWish::Flip(0x40));
@@ -139,6 +150,7 @@ impl<'a> Stage<'a> {
             (Pdu::ScsiCommand(command), Some(name)) => {
                 let read = command.expected_data_transfer_length;
                 let (at, length) = area.unwrap_or_default();
+                let length = length.max(read as usize);
                 let described = match command.write {
                     true => Command::write(command.cdb, bytes(&name, at, length)).edtl(read),
                     false => Command::read(command.cdb, read),
@@ -147,7 +159,7 @@ impl<'a> Stage<'a> {
                 let watch = Some(Watch::new(&sent, self.session()?));
                 self.tasks.insert(name, Task { sent, watch, at, holds, received: 0 });
             }
-            (Pdu::NopOut(_), _) => {}
+            (Pdu::NopOut(ping), _) => self.pings.push((ping.itt, frame.data_bytes().to_vec())),
             // From here on the row says what happens to the command.
             (_, name) => {
                 let task = name.and_then(|name| self.tasks.get_mut(&name));
@@ -221,6 +233,7 @@ impl<'a> Stage<'a> {
         line: &PduLine,
         pdu: &Pdu,
         itt: Option<&str>,
+        other: Option<&str>,
         area: Option<(usize, usize)>,
     ) -> Result<Vec<u8>, Stop> {
         let Some(length) = line.number("data", &self.names)? else { return Ok(Vec::new()) };
@@ -237,11 +250,11 @@ impl<'a> Stage<'a> {
             _ => (0, area.map(|(at, _)| at)),
         };
         let at = of.unwrap_or(0).wrapping_add(offset);
-        Ok(bytes(itt.unwrap_or_default(), at, length as usize))
+        Ok(bytes(other.or(itt).unwrap_or_default(), at, length as usize))
     }
 
     fn await_one(&mut self, wanted: &Await) -> RowResult {
-        let count = if self.ctx.only_first() { 1 } else { wanted.alternatives.len() };
+        let count = if self.ctx.only_usual() { wanted.ends_from } else { wanted.alternatives.len() };
         let alternatives = &wanted.alternatives[..count];
         let words = || alternatives.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ");
         if let [Alternative::Nothing] = alternatives {
@@ -274,12 +287,11 @@ impl<'a> Stage<'a> {
                 continue;
             }
             // A target that is about to close the connection may announce it first.
-            if matches!(rx.pdu(), Ok(Pdu::AsyncMessage(_))) && !self.ctx.only_first() {
+            if matches!(rx.pdu(), Ok(Pdu::AsyncMessage(_))) && !self.ctx.only_usual() {
                 continue;
             }
-            let name = got.split(' ').next();
-            let same = |one: &Alternative| matches!(one, Alternative::Pdu(line) if name == Some(line.name()));
-            if wanted.needed && alternatives.iter().any(same) {
+            let size_only = |one: &Alternative| matches!(one, Alternative::Pdu(line) if differs_in_size(line, &got, &self.names));
+            if wanted.needed && alternatives.iter().any(size_only) {
                 skip!("the target sends {got}, the row needs {}", words());
             }
             fail!("expected {}, received {got}", words());
@@ -301,6 +313,14 @@ impl<'a> Stage<'a> {
     /// row, or ends one in another way than with GOOD.
     fn goes_on(&mut self, rx: &Received, serve: bool) -> Result<bool, Stop> {
         let itt = rx.bhs.itt();
+        if let Some(at) = self.pings.iter().position(|(ping, _)| *ping == itt && !itt.is_reserved()) {
+            let (_, mut data) = self.pings.swap_remove(at);
+            data.truncate(self.session()?.params.max_recv_data_segment_length as usize);
+            if data != rx.data {
+                fail!("the answer to a ping has other data");
+            }
+            return Ok(true);
+        }
         let (Some(task), Some(session)) =
             (self.tasks.values_mut().find(|task| task.sent.itt == itt), &mut self.session)
         else {
@@ -346,6 +366,12 @@ impl Task {
         }
         Ok(())
     }
+}
+
+/// Is it what was awaited, but for how much it requests?
+fn differs_in_size(line: &PduLine, got: &str, names: &Names) -> bool {
+    let mut line = line.clone();
+    line.take("len").is_some() && line.differs(got, &mut names.clone()).is_none()
 }
 
 /// What came from the target.

@@ -299,8 +299,8 @@ impl Core {
 /// A device server of one unit.
 struct Device {
     medium: Vec<u8>,
-    /// Writes that wait for their data: where it goes.
-    writes: HashMap<TaskId, usize>,
+    /// Writes that wait for their data: where it goes, and the length in the CDB.
+    writes: HashMap<TaskId, (usize, usize)>,
     managing: HashMap<u64, ManagementId>,
 }
 
@@ -309,10 +309,10 @@ impl Device {
         match action {
             Action::Start(command) => self.start(session, &command),
             Action::DataOut { task, data } => {
-                let at = self.writes.remove(&task).expect("it waits");
+                let (at, length) = self.writes.remove(&task).expect("it waits");
                 let data: Vec<u8> = data.iter().flatten().copied().collect();
                 self.medium[at..at + data.len()].copy_from_slice(&data);
-                let transfer_bytes = data.len() as u64;
+                let transfer_bytes = length as u64;
                 session.complete(task, Completion { transfer_bytes, ..completion() });
             }
             Action::Abandon { task } => {
@@ -343,7 +343,7 @@ impl Device {
             _ if command.lun != Lun(0) => return self.refuse(session, command, "5/25/00"),
             0x88 | 0x8a if !inside => return self.refuse(session, command, "5/21/00"),
             0x8a => {
-                self.writes.insert(command.task, at);
+                self.writes.insert(command.task, (at, length));
                 return session.need_data_out(command.task, length as u64);
             }
             0x88 => self.medium[at..at + length].to_vec(),

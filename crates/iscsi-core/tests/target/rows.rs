@@ -1,5 +1,5 @@
-//! The rows that are written as text, played with a target in memory. Of what a rule leaves open they accept here only what is
-//! written first.
+//! The rows that are written as text, played with a target in memory. What they have after
+//! `else`, because the rules allow it too, is not accepted here.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ fn every_row_in_text_is_kept() {
         ..Options::new("memory", 0)
     };
     let mut ctx = Ctx::over(Box::new(generous()), options).expect("a target");
-    ctx.accept_first_alternative_only();
+    ctx.accept_nothing_else();
     let wanted: Vec<Row> = rows().into_iter().filter(Row::is_text).collect();
     assert!(!wanted.is_empty());
     let mut wrong = Vec::new();

@@ -13,7 +13,6 @@ use iscsi_wire::{Cid, LogoutReason, LogoutResponse, LogoutResponseCode};
 
 pub(super) const ROWS: &[Row] = &[
     Row::new("LGO-01", "logout ends tasks, is answered with 0, and the connection ends with FIN", lgo_01),
-    Row::new("LGO-02", "logout of an unknown CID: 1, and the session stays", lgo_02),
     Row::new("LGO-03", "what comes after a logout is ignored", lgo_03),
     Row::new("LGO-04", "tasks that a logout ended are told by a unit attention", lgo_04),
 ];
@@ -71,19 +70,6 @@ fn logout_of_one(ctx: &Ctx) -> RowResult {
         Ok(_) => Ok(()),
         Err(error) => fail!("the other connection of a session that was closed: {error}"),
     }
-}
-
-// covers: LGO-02
-fn lgo_02(ctx: &mut Ctx) -> RowResult {
-    let mut s = ctx.session()?;
-    let mut request = s.logout_request(LogoutReason::CloseConnection);
-    request.cid = Cid(0x4711);
-    s.peer.send(&Frame::of(request))?;
-    let response = response_of(&mut s, request.itt)?;
-    ensure!(response.response == LogoutResponseCode::CidNotFound, "an unknown CID: {}", response.response);
-    s.ping()?;
-    s.run_good(&Command::test_unit_ready())?;
-    Ok(())
 }
 
 // covers: LGO-03

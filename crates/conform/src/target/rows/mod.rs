@@ -17,7 +17,6 @@ mod num;
 mod order;
 mod p2;
 mod pdu;
-mod r2t;
 mod rej;
 mod res;
 mod rsp;
@@ -28,7 +27,6 @@ mod snk;
 mod tmf;
 mod txr;
 mod txt;
-mod uns;
 
 use super::ctx::RowSession;
 use super::{Ctx, Row, RowResult, Script};
@@ -37,33 +35,44 @@ use crate::session::{Command, Session};
 use crate::{Reaction, Stop, text};
 use iscsi_wire::{Itt, TmfFunction, keys};
 
-/// The files of rows as text: the section whose rows in code they precede, name and contents.
-const TEXTS: &[(&str, &str, &str)] = &[("DAT", "dat.rows", include_str!("../../../rows/target/dat.rows"))];
+/// The files of rows as text: name and contents.
+const TEXTS: &[(&str, &str)] = &[
+    ("dat.rows", include_str!("../../../rows/target/dat.rows")),
+    ("uns.rows", include_str!("../../../rows/target/uns.rows")),
+    ("r2t.rows", include_str!("../../../rows/target/r2t.rows")),
+    ("res.rows", include_str!("../../../rows/target/res.rows")),
+    ("lgo.rows", include_str!("../../../rows/target/lgo.rows")),
+    ("nop.rows", include_str!("../../../rows/target/nop.rows")),
+];
+
+/// Sections in the order of the table.
+const ORDER: &[&str] = &[
+    "PDU", "AHS", "DIG", "TXT", "KEY", "LGN", "SEC", "NAM", "SES", "DSC", "TXR", "NUM", "MCS", "DAT", "UNS",
+    "R2T", "RES", "RSP", "ERL", "SNK", "TMF", "FAB", "ASY", "LGO", "NOP", "REJ", "P2",
+];
 
 /// The rows of the files.
 #[allow(clippy::expect_used, reason = "a test reads the files, which are part of the crate")]
-fn texts() -> &'static [(&'static str, Vec<text::Row>)] {
-    static READ: std::sync::OnceLock<Vec<(&'static str, Vec<text::Row>)>> = std::sync::OnceLock::new();
+fn texts() -> &'static [text::Row] {
+    static READ: std::sync::OnceLock<Vec<text::Row>> = std::sync::OnceLock::new();
     READ.get_or_init(|| {
-        let read = |(section, file, text): &(&'static str, &str, &str)| {
-            (*section, text::Row::parse(file, text).expect("a file without mistakes"))
-        };
-        TEXTS.iter().map(read).collect()
+        let read =
+            |(file, text): &(&str, &str)| text::Row::parse(file, text).expect("a file without mistakes");
+        TEXTS.iter().flat_map(read).collect()
     })
 }
 
-/// All rows in the order of the table: sections in the order of the code, and numbers within each.
+/// All rows: the sections of the protocol in the order of the table, and then those of SCSI.
 pub(super) fn all() -> Vec<Row> {
     let mut rows = coded();
-    for (section, texts) in texts() {
-        let of_section = |row: &Row| row.id.split('-').next() == Some(section);
-        for text in texts {
-            let earlier = |row: &Row| of_section(row) && row.id < text.id.as_str();
-            let after = rows.iter().rposition(earlier).map(|at| at + 1);
-            let place = after.or_else(|| rows.iter().position(of_section)).unwrap_or(rows.len());
-            rows.insert(place, Row { id: &text.id, title: &text.title, script: Script::Text(text) });
-        }
-    }
+    let of_text =
+        |text: &'static text::Row| Row { id: &text.id, title: &text.title, script: Script::Text(text) };
+    rows.extend(texts().iter().map(of_text));
+    rows.sort_by_key(|row| {
+        let section = row.id.split('-').next();
+        let place = ORDER.iter().position(|name| Some(*name) == section);
+        place.map_or((ORDER.len(), ""), |place| (place, row.id))
+    });
     rows
 }
 
@@ -83,8 +92,6 @@ fn coded() -> Vec<Row> {
         num::ROWS,
         mcs::ROWS,
         order::ROWS,
-        uns::ROWS,
-        r2t::ROWS,
         res::ROWS,
         rsp::ROWS,
         erl::ROWS,

@@ -6,7 +6,6 @@ use crate::session::{Command, Outcome, Residual};
 use crate::target::{Ctx, Row, RowResult};
 
 pub(super) const ROWS: &[Row] = &[
-    Row::new("RES-01", "residual is the difference between EDTL and the SCSI transfer length", res_01),
     Row::new("RES-02", "truncation by ALLOCATION LENGTH is no overflow", res_02),
     Row::new("RES-03", "residuals of a bidirectional command apart", res_03),
 ];
@@ -21,45 +20,6 @@ fn residual(what: &str, outcome: &Outcome, due: Residual) -> RowResult {
     let zero = outcome.residual != Residual::None || outcome.residual_count == 0;
     ensure!(zero, "{what}: Residual Count {} without O and U", outcome.residual_count);
     Ok(())
-}
-
-// covers: RES-01
-fn res_01(ctx: &mut Ctx) -> RowResult {
-    let scratch = ctx.scratch();
-    let (lba, size) = (scratch.lba, scratch.block_size);
-    let mut s = ctx.session()?;
-    let read = |edtl| Command::read_16(lba, 2, size).edtl(edtl);
-    residual("a read as long as EDTL", &s.run(&read(size * 2))?, Residual::None)?;
-    let outcome = s.run(&read(size * 3))?;
-    residual("a read shorter than EDTL", &outcome, Residual::Underflow(size))?;
-    ensure!(
-        !outcome.is_good() || outcome.data.len() == size as usize * 2,
-        "{} bytes came",
-        outcome.data.len()
-    );
-    let outcome = s.run(&read(size))?;
-    residual("a read longer than EDTL", &outcome, Residual::Overflow(size))?;
-    ensure!(outcome.data.len() <= size as usize, "{} bytes came, EDTL is {size}", outcome.data.len());
-    residual("a read with EDTL 0", &s.run(&read(0))?, Residual::Overflow(size * 2))?;
-
-    let data = vec![0x6c; size as usize * 3];
-    let write = |blocks: usize, edtl: u32| {
-        Command { data: data.clone(), ..Command::write_16(lba, &data[..blocks * size as usize], size) }
-            .edtl(edtl)
-    };
-    residual("a write as long as EDTL", &s.run(&write(2, size * 2))?, Residual::None)?;
-    residual("a write shorter than EDTL", &s.run(&write(2, size * 3))?, Residual::Underflow(size))?;
-    residual("a write longer than EDTL", &s.run(&write(2, size))?, Residual::Overflow(size))?;
-
-    // On error nothing is transferred: the residual is all of EDTL.
-    let outcome = s.run(&Command::read_16(ctx.capacity_blocks(), 1, size))?;
-    ensure!(outcome.status == 2, "a read beyond the end ended with {}", outcome.words());
-    ensure!(
-        outcome.residual == Residual::Underflow(size),
-        "a failed read without data: due is an underflow of {size}, got {:?}",
-        outcome.residual
-    );
-    clean(&s, "RES-01")
 }
 
 // covers: RES-02
