@@ -28,7 +28,7 @@ mod peer;
 mod script;
 mod session;
 pub mod target;
-pub mod text;
+mod text;
 mod transcript;
 mod verdict;
 

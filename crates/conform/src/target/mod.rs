@@ -10,6 +10,7 @@ mod options;
 mod rows;
 mod talk;
 
+pub use crate::text::ParseError;
 pub(crate) use ctx::RowSession;
 pub use ctx::{Ctx, Scratch};
 pub use options::{Credentials, Options};
@@ -41,6 +42,16 @@ enum Script {
 impl Row {
     const fn new(id: &'static str, title: &'static str, run: fn(&mut Ctx) -> RowResult) -> Self {
         Row { id, title, script: Script::Code(run) }
+    }
+
+    fn of_text(row: &'static text::Row) -> Self {
+        Row { id: &row.id, title: &row.title, script: Script::Text(row) }
+    }
+
+    /// Reads rows as text; `file` is the name of their file, for messages. They stay in memory as long as the program runs.
+    pub fn parse(file: &str, text: &str) -> Result<Vec<Row>, ParseError> {
+        let rows = text::Row::parse(file, text)?;
+        Ok(rows.into_iter().map(|row| Row::of_text(Box::leak(Box::new(row)))).collect())
     }
 
     /// Is it written as text?

@@ -6,7 +6,8 @@
 mod parse;
 mod target;
 
-pub use parse::{ParseError, Row};
+pub use parse::ParseError;
+pub(crate) use parse::Row;
 
 use parse::{Alternative, Await, Play, Step, Wanted, What};
 pub(crate) use target::play;

@@ -150,7 +150,8 @@ impl<'a> Stage<'a> {
             (Pdu::ScsiCommand(command), Some(name)) => {
                 let read = command.expected_data_transfer_length;
                 let (at, length) = area.unwrap_or_default();
-                let length = length.max(read as usize);
+                // EDTL may be more than what the CDB transfers, and more than there is.
+                let length = length.max(read as usize).min(self.ctx.scratch().bytes());
                 let described = match command.write {
                     true => Command::write(command.cdb, bytes(&name, at, length)).edtl(read),
                     false => Command::read(command.cdb, read),
@@ -194,11 +195,15 @@ impl<'a> Stage<'a> {
         if begin % block != 0 || u64::from(length) % block != 0 {
             skip!("a block has {block} bytes, the row needs {length} bytes at {at}");
         }
+        let area = scratch.lba * block;
+        if length as usize > scratch.bytes() || begin < area {
+            fail!("a row has {} bytes to read and write, the line names {length} at {at}", scratch.bytes());
+        }
         let lba = begin / block;
         line.with_flag(if opcode == 0x88 { "R" } else { "W" });
         line.with("edtl", length);
         line.with("cdb", format!("{opcode:02x}00{lba:016x}{:08x}0000", u64::from(length) / block));
-        Ok(Some(((begin.saturating_sub(scratch.lba * block)) as usize, length as usize)))
+        Ok(Some(((begin - area) as usize, length as usize)))
     }
 
     /// Gives the PDU its tag and its CmdSN, if the line does not; binds the names that stand for them.
@@ -283,7 +288,7 @@ impl<'a> Stage<'a> {
             if found.is_some() {
                 return self.goes_on(&rx, false).map(|_| ());
             }
-            if wanted.after_all && self.goes_on(&rx, true)? {
+            if wanted.after_all && !self.ends(&rx, alternatives) && self.goes_on(&rx, true)? {
                 continue;
             }
             // A target that is about to close the connection may announce it first.
@@ -296,6 +301,21 @@ impl<'a> Stage<'a> {
             }
             fail!("expected {}, received {got}", words());
         }
+    }
+
+    /// Does it end the command whose end is awaited?
+    fn ends(&self, rx: &Received, alternatives: &[Alternative]) -> bool {
+        let last = match rx.pdu() {
+            Ok(Pdu::ScsiResponse(_)) => true,
+            Ok(Pdu::DataIn(data)) => data.status_bit,
+            _ => false,
+        };
+        let tag = Some(rx.bhs.itt().0);
+        let of_it = |one: &Alternative| match one {
+            Alternative::Pdu(line) => line.text("itt").is_some_and(|name| self.names.value(name) == tag),
+            Alternative::Close | Alternative::Nothing => false,
+        };
+        last && alternatives.iter().any(of_it)
     }
 
     /// Two pings are answered, and nothing else comes.

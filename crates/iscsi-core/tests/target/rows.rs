@@ -21,8 +21,8 @@ fn generous() -> MemoryTarget {
     MemoryTarget::new(policy)
 }
 
-#[test]
-fn every_row_in_text_is_kept() {
+/// Tools for rows with this target.
+fn context() -> Ctx {
     let options = Options {
         target: Some(TARGET.to_owned()),
         lun: Some(0),
@@ -31,6 +31,12 @@ fn every_row_in_text_is_kept() {
     };
     let mut ctx = Ctx::over(Box::new(generous()), options).expect("a target");
     ctx.accept_nothing_else();
+    ctx
+}
+
+#[test]
+fn every_row_in_text_is_kept() {
+    let mut ctx = context();
     let wanted: Vec<Row> = rows().into_iter().filter(Row::is_text).collect();
     assert!(!wanted.is_empty());
     let mut wrong = Vec::new();
@@ -47,4 +53,69 @@ fn every_row_in_text_is_kept() {
         );
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+fn verdict(steps: &str) -> Verdict {
+    let rows = Row::parse("x.rows", &format!("row NOP-01 a row of a test\n{steps}")).expect("no mistakes");
+    rows[0].verdict(&mut context())
+}
+
+#[test]
+fn rows_fail_where_the_target_differs() {
+    for (steps, words) in [
+        (
+            "with\nI> NopOut I itt=p data=4\nT< NopIn itt=p data=5",
+            "x.rows:4: expected NopIn itt=p data=5, received NopIn itt=",
+        ),
+        ("with\nT< NopIn", "x.rows:3: expected NopIn, nothing came"),
+        ("with\nI> NopOut I itt=p\nT< nothing", "expected nothing, received NopIn"),
+        ("with\nI> NopOut I itt=p\nT< close", "expected close, received NopIn"),
+        ("with\nI> NopOut I itt=p\nT< Reject else NopIn itt=p", "expected Reject, received NopIn"),
+        (
+            "with\nI> LogoutRequest I itt=p\nT< LogoutResponse itt=p\nT< NopIn",
+            "the target closed the connection",
+        ),
+        (
+            "with\nI> ScsiCommand itt=a F write=4096\n...\nT< ScsiResponse itt=a status=2",
+            "expected ScsiResponse itt=a status=2, received",
+        ),
+        (
+            "with\nI> ScsiCommand itt=a F read=512 at=end\n...\nT< DataIn",
+            "expected DataIn, received ScsiResponse",
+        ),
+        (
+            "with\nI> ScsiCommand itt=a F write=4096\n...\nT< ScsiResponse itt=a\nI> ScsiCommand itt=b F read=4096 holds=c\nT< DataIn",
+            "are not those that `c` wrote",
+        ),
+        ("with\nI> DataOut itt=a", "x.rows:3: `itt=a` is no number"),
+        ("with\nI> ScsiCommand itt=a F write=99999744", "the line names 99999744 at 0"),
+        ("with\nI> ScsiCommand itt=a F write=512 at=end-4000256", "the line names 512 at end-4000256"),
+        ("with\nI> ScsiCommand itt=a F write=-1", "no number of bytes"),
+        ("with\nI> ScsiCommand itt=a F edtl=4294967295 W data=4\nT< nothing", "expected nothing, received"),
+        ("with\nX\nI> NopOut I itt=p", "x.rows:4: the connection is gone"),
+        ("case one: 4\nwith\nI> NopOut I itt=p data={case}\nT< Reject", "x.rows:5: one: expected Reject"),
+    ] {
+        match verdict(steps) {
+            Verdict::Fail { why, .. } => assert!(why.contains(words), "{steps}: {why}"),
+            other => panic!("{steps}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn rows_apply_where_the_target_grants_what_they_need() {
+    let needs = "MaxBurstLength=1000 ErrorRecoveryLevel=2";
+    let na = |steps: &str| matches!(verdict(steps), Verdict::NotApplicable { .. });
+    assert_eq!(verdict(&format!("with {needs}\n@ 1s\nI> NopOut I itt=p\nT< NopIn itt=p")), Verdict::Pass);
+    assert!(na("with MaxConnections=99\nT< Reject"));
+    assert!(na("with\nI> ScsiCommand itt=a F read=100\nT< Reject"), "no whole blocks");
+    assert!(na("with\nI> ScsiCommand itt=a F write=4096\nT? R2t itt=a len=512"));
+    assert_eq!(
+        verdict("when MaxConnections=99\nT< Reject\nwith MaxConnections<=99\nT< nothing"),
+        Verdict::Pass
+    );
+    assert!(
+        verdict("with\nI> ScsiCommand itt=a F write=4096\nT? R2t itt=a offset=512").is_fail(),
+        "not the length"
+    );
 }

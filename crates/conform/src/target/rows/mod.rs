@@ -29,7 +29,7 @@ mod txr;
 mod txt;
 
 use super::ctx::RowSession;
-use super::{Ctx, Row, RowResult, Script};
+use super::{Ctx, Row, RowResult};
 use crate::script::{ensure, fail};
 use crate::session::{Command, Session};
 use crate::{Reaction, Stop, text};
@@ -65,9 +65,7 @@ fn texts() -> &'static [text::Row] {
 /// All rows: the sections of the protocol in the order of the table, and then those of SCSI.
 pub(super) fn all() -> Vec<Row> {
     let mut rows = coded();
-    let of_text =
-        |text: &'static text::Row| Row { id: &text.id, title: &text.title, script: Script::Text(text) };
-    rows.extend(texts().iter().map(of_text));
+    rows.extend(texts().iter().map(Row::of_text));
     rows.sort_by_key(|row| {
         let section = row.id.split('-').next();
         let place = ORDER.iter().position(|name| Some(*name) == section);
