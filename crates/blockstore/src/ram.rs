@@ -19,8 +19,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use integrity::Store;
 use integrity::arena::{Arena, CHUNK_BYTES, Chunk};
+use integrity::{Prefetch, Store};
 use parking_lot::{RwLock, RwLockWriteGuard};
 
 use crate::gather::{Gather, total_bytes};
@@ -252,17 +252,18 @@ impl InPlace for RamStore {
         Ok(())
     }
 
-    fn prefetch(&self, offset: u64, len: usize) {
+    fn prefetch(&self, offset: u64, len: usize) -> Prefetch {
         if check_range(self.size(), offset, len as u64).is_err() {
-            return;
+            return Prefetch::default();
         }
         let (chunk, start) = split(offset);
         if let Ok(slot) = self.find(chunk)
             && let Some(held) = slot.try_read()
             && let Some(chunk) = held.as_ref()
         {
-            integrity::prefetch(&chunk.bytes()[start..CHUNK_BYTES.min(start + len)]);
+            return Prefetch::of(&chunk.bytes()[start..CHUNK_BYTES.min(start + len)]);
         }
+        Prefetch::default()
     }
 
     fn write_in_place(

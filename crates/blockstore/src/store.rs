@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use integrity::Prefetch;
+
 use crate::error::Op;
 use crate::{FailedFlush, Label, RecordRun, Records, StoreError};
 
@@ -141,9 +143,9 @@ pub trait InPlace {
     /// Those of [`BlockStore::read`]; `look` may have seen a part of the range by then.
     fn read_in_place(&self, offset: u64, len: u64, look: &mut dyn FnMut(&[u8])) -> Result<(), StoreError>;
 
-    /// Prefetches the first `len` bytes of a range into the cache, because they are about to be read or written. Skips bytes that are
-    /// not allocated or that are being changed. Never waits.
-    fn prefetch(&self, offset: u64, len: usize);
+    /// The memory of the first `len` bytes of a range, for a caller who is about to read or write them to have it fetched into the cache.
+    /// Leaves out bytes that are not allocated or that are being changed. Never waits.
+    fn prefetch(&self, offset: u64, len: usize) -> Prefetch;
 
     /// Lets `fill` write a range, piece by piece in order. `fill` must overwrite all of each piece: it is handed the old contents. No
     /// reader sees a piece before `fill` is done with it.

@@ -223,14 +223,18 @@ fn what_is_shown_and_filled_in_place_is_what_is_read_and_written() {
 fn fetching_early_changes_nothing_and_asks_for_nothing_that_is_not_there() {
     let store = RamStore::new(8 * CHUNK, 512).unwrap();
     store.write(CHUNK, &[&[7; 512]], Durability::Cached).unwrap();
-    for (offset, len) in
-        [(0, 4096), (CHUNK, 4096), (2 * CHUNK - 512, 4096), (8 * CHUNK, 512), (u64::MAX, 4096), (0, 0)]
-    {
-        store.prefetch(offset, len);
+    let lines = |offset, len| store.prefetch(offset, len).lines();
+    assert_eq!(
+        (lines(CHUNK, 4096), lines(2 * CHUNK - 512, 4096)),
+        (64, 8),
+        "to the end of what lies side by side"
+    );
+    for (offset, len) in [(0, 4096), (2 * CHUNK, 4096), (8 * CHUNK, 512), (u64::MAX, 4096), (CHUNK, 0)] {
+        assert_eq!(lines(offset, len), 0, "{offset} {len}");
     }
     assert_eq!(store.resident_bytes(), CHUNK);
-    // The prefetch does not wait for a chunk that is being written.
-    store.write_in_place(CHUNK, 512, &mut |_| store.prefetch(CHUNK, 512)).unwrap();
+    // It does not wait for a chunk that is being written.
+    store.write_in_place(CHUNK, 512, &mut |_| assert_eq!(store.prefetch(CHUNK, 512).lines(), 0)).unwrap();
 }
 
 #[test]

@@ -10,6 +10,7 @@ use blockstore::{
     FaultStore, Geometry, InPlace, Label, MediumReads, Op, OpCount, OpSet, Placement, RamStore, RecordRun,
     Records, StatsStore, StoreError, StoreSpec,
 };
+use integrity::Prefetch;
 use parking_lot::Mutex;
 
 const SIZE: u64 = 1 << 20;
@@ -205,7 +206,9 @@ impl InPlace for Probe {
     fn read_in_place(&self, _: u64, _: u64, _: &mut dyn FnMut(&[u8])) -> Result<(), StoreError> {
         self.called("read_in_place", ())
     }
-    fn prefetch(&self, _: u64, _: usize) {}
+    fn prefetch(&self, _: u64, _: usize) -> Prefetch {
+        Prefetch::default()
+    }
     fn write_in_place(&self, _: u64, _: u64, _: &mut dyn FnMut(&mut [u8])) -> Result<(), StoreError> {
         self.called("write_in_place", ())
     }

@@ -7,7 +7,7 @@
 //! - Combination of digests into the digest of the concatenation, also of many block digests at once.
 //! - Memory for blocks on huge pages ([`arena`], on Linux with `std`).
 //! - The guards of protection information ([`t10`], IP checksum, CRC64-NVMe); the T10 guard also in one pass with copy and CRC32C.
-//! - A hint to fetch memory before it is needed ([`prefetch()`]).
+//! - A hint to fetch memory before it is needed ([`Prefetch`]).
 //!
 //! Without the default feature `std` the crate is `no_std`, and the target features it was compiled for decide the kernel. No checksum
 //! allocates.
@@ -45,7 +45,7 @@ pub use crc32c::kernels;
 pub use crc32c::{Choice, KERNEL_VARIABLE, choice as kernel_choice};
 pub use crc32c::{crc32c, crc32c_append, crc32c_header, kernel_name};
 pub use crc64::{crc64_nvme, crc64_nvme_append};
-pub use prefetch::prefetch;
+pub use prefetch::Prefetch;
 pub use protected::{copy_crc32c_t10, crc32c_t10, insert_crc32c_t10, strip_crc32c_t10};
 pub use sum::ip_checksum;
 pub use t10::{crc16_t10dif, crc16_t10dif_append};

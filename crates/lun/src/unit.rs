@@ -1,5 +1,6 @@
 //! A device server and its store, and the locks between operations on its blocks.
 
+use integrity::Prefetch;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -183,14 +184,15 @@ impl Unit {
         read()
     }
 
-    /// Prefetches the first of these blocks if they are in memory. Accepts any range, as nothing has checked it yet.
-    pub fn prefetch(&self, lba: u64, blocks: u64) {
-        if !self.offload
-            && let Some(memory) = self.store.in_place()
-        {
-            let block = u64::from(self.scsi.block_bytes());
-            let len = blocks.saturating_mul(block).min(PREFETCH_BYTES);
-            memory.prefetch(lba.saturating_mul(block), len as usize);
+    /// The memory of the first of these blocks, if they are in memory. Accepts any range, as nothing has checked it yet.
+    pub fn prefetch(&self, lba: u64, blocks: u64) -> Prefetch {
+        match self.store.in_place() {
+            Some(memory) if !self.offload => {
+                let block = u64::from(self.scsi.block_bytes());
+                let len = blocks.saturating_mul(block).min(PREFETCH_BYTES);
+                memory.prefetch(lba.saturating_mul(block), len as usize)
+            }
+            _ => Prefetch::default(),
         }
     }
 

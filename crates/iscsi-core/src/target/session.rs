@@ -341,9 +341,9 @@ impl TargetSession {
         None
     }
 
-    /// The command that the next action starts, if it starts one.
-    pub fn next_to_start(&self) -> Option<&Command> {
-        match self.actions.front() {
+    /// The command that the last action starts, if it starts one.
+    pub fn last_to_start(&self) -> Option<&Command> {
+        match self.actions.back() {
             Some(Action::Start(command)) => Some(command),
             _ => None,
         }

@@ -34,6 +34,40 @@ fn ses_01_a_session_that_is_replaced_dies() {
     peer.check_nothing_left();
 }
 
+/// The command of this number, which reads so many bytes.
+fn read(number: u32, bytes: u32) -> iscsi_core::wire::ScsiCommand {
+    iscsi_core::wire::ScsiCommand {
+        immediate: false,
+        final_bit: true,
+        read: true,
+        write: false,
+        attr: iscsi_core::wire::TaskAttribute::Simple,
+        priority: 0,
+        lun: Default::default(),
+        itt: iscsi_core::wire::Itt(number),
+        expected_data_transfer_length: bytes,
+        cmd_sn: iscsi_core::wire::CmdSn(number),
+        exp_stat_sn: Default::default(),
+        cdb: [0; 16],
+    }
+}
+
+#[test]
+fn the_last_command_that_waits_to_start_is_known_before_it_starts() {
+    let mut policy = Policy::default();
+    let established = establish(&mut policy, login_request(), &[]);
+    let mut session = TargetSession::new(established, Tsih(1), SessionConfig::default(), Time::ZERO);
+    while session.poll_action().is_some() {}
+    let mut receive = |number, length| {
+        let pdu = crate::policy::rx(read(number, length).to_bhs(), bytes::Bytes::new());
+        session.handle_pdu(Time::ZERO, Cid(1), &pdu);
+        session.last_to_start().map(|last| last.read_length)
+    };
+    assert_eq!((receive(1, 512), receive(2, 1024)), (Some(512), Some(1024)));
+    while session.poll_action().is_some() {}
+    assert!(session.last_to_start().is_none());
+}
+
 // covers: SES-03, NUM-02
 #[test]
 fn ses_03_the_connection_is_replaced_and_its_tasks_die() {
@@ -43,24 +77,9 @@ fn ses_03_the_connection_is_replaced_and_its_tasks_die() {
     let drain =
         |session: &mut TargetSession| std::iter::from_fn(|| session.poll_action()).collect::<Vec<_>>();
     drain(&mut session);
-    let command = iscsi_core::wire::ScsiCommand {
-        immediate: false,
-        final_bit: true,
-        read: true,
-        write: false,
-        attr: iscsi_core::wire::TaskAttribute::Simple,
-        priority: 0,
-        lun: Default::default(),
-        itt: iscsi_core::wire::Itt(1),
-        expected_data_transfer_length: 512,
-        cmd_sn: iscsi_core::wire::CmdSn(1),
-        exp_stat_sn: Default::default(),
-        cdb: [0; 16],
-    };
+    let command = read(1, 512);
     session.handle_pdu(Time::ZERO, Cid(1), &crate::policy::rx(command.to_bhs(), bytes::Bytes::new()));
-    assert_eq!(session.next_to_start().map(|next| next.read_length), Some(512));
     assert!(matches!(drain(&mut session)[..], [Action::Start(_)]));
-    assert!(session.next_to_start().is_none());
     // The same CID again, while the old connection seems to be up.
     policy.joins = Some(session.params().clone());
     let again = LoginRequest { tsih: Tsih(1), cmd_sn: iscsi_core::wire::CmdSn(2), ..login_request() };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use engine::{Driver, Platform, Token};
 use iscsi_core::names::IscsiName;
 use iscsi_core::pdu_reader::FramingError;
-use iscsi_core::target::actions::{Action, Command, Selector, Shortage, TargetRecord};
+use iscsi_core::target::actions::{Action, Selector, Shortage, TargetRecord};
 use iscsi_core::target::session::Holdings;
 use iscsi_core::wire::{Cid, Lun, Opcode};
 use scsi::{Asc, Status, UaScope};
@@ -68,6 +68,7 @@ impl<P: Platform> Shard<P> {
         let now = self.now;
         let Some(mut entry) = self.sessions.take(key) else { return Ok(false) };
         entry.session.set_early_bytes_max(self.room.early_bytes_max(&entry.share));
+        self.ahead.clear();
         let mut behind_commands = true;
         let left = loop {
             let Some(link) = self.connections.of_session(token) else { break Ok(true) };
@@ -92,9 +93,22 @@ impl<P: Platform> Shard<P> {
             }
             entry.session.handle_pdu(now, cid, &pdu);
             behind_commands = is_command;
+            if is_command {
+                self.fetch_early(&entry);
+            }
         };
         self.leave(entry);
         left
+    }
+
+    /// A command has been received, and starts after those before it: meanwhile its first block may come into the cache.
+    fn fetch_early(&mut self, entry: &SessionEntry) {
+        let Some(command) = entry.session.last_to_start() else { return };
+        let Some((lba, blocks)) = scsi::blocks_ahead(&command.cdb) else { return };
+        if let Some(device) = entry.device(command.lun) {
+            self.ahead.received(command.task, device.unit.prefetch(lba, blocks));
+            self.ahead.request();
+        }
     }
 
     /// Executes the session's actions, and starts commands that waited for room or for their turn; true when the session has ended.
@@ -121,9 +135,8 @@ impl<P: Platform> Shard<P> {
                     }
                 }
                 Action::Start(command) => {
-                    if let Some(next) = entry.session.next_to_start() {
-                        fetch_early(entry, next);
-                    }
+                    self.ahead.starts(command.task);
+                    self.ahead.request();
                     self.start(entry, command)
                 }
                 Action::DataOut { task, data } => self.data_out(entry, task, data),
@@ -238,15 +251,6 @@ impl<P: Platform> Shard<P> {
 /// count until then: they must leave room for the first burst of the next command, and must still be in the cache.
 fn gathers_commands(early_bytes: u64, has_room_for_first_burst: bool) -> bool {
     early_bytes == 0 || (early_bytes <= GATHERED_BYTES && has_room_for_first_burst)
-}
-
-/// Prefetches the data that a command needs first while the preceding command is executed: for a short command, fetching its first
-/// block from memory takes longer than the rest.
-fn fetch_early(entry: &SessionEntry, command: &Command) {
-    let Some((lba, blocks)) = scsi::blocks_ahead(&command.cdb) else { return };
-    if let Some(device) = entry.device(command.lun) {
-        device.unit.prefetch(lba, blocks);
-    }
 }
 
 /// Commands were lost with a connection and the session continues: notifies its nexus that commands were cleared.

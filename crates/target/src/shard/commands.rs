@@ -91,6 +91,7 @@ impl<P: Platform> Shard<P> {
         }
         let execution =
             device.unit.scsi.begin_offering(&entry.nexus, &command.cdb, command.write_length.into());
+        self.ahead.request();
         let running = Running {
             execution,
             device: Arc::clone(device),
@@ -165,6 +166,7 @@ impl<P: Platform> Shard<P> {
                     };
                     payload = done;
                     steps += 1;
+                    self.ahead.request();
                 }
                 // The status tells the host that its reservation survives power loss: first a worker must store it.
                 Step::Done(outcome)
@@ -295,6 +297,7 @@ impl<P: Platform> Shard<P> {
                 victims.extend_from_slice(nexuses);
             }
         }
+        self.ahead.request();
         let completion = completion(outcome, payload);
         let bytes = completion.data_in.bytes.len() as u64;
         entry.fresh_bytes += bytes;

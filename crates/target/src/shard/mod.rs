@@ -13,6 +13,7 @@
 //! | `task_set` | the commands of a session, each in one state, and the order in which they start |
 //! | `running`, `workers` | a command in progress; its work on a thread that may block |
 //! | `room` | memory for the data of commands |
+//! | `ahead` | data of commands that have not started, on its way into the cache |
 //! | `gathers` | aborts that several sessions and shards must complete |
 //! | `tally`, `due`, `message` | the last words about a session; deadlines in order; what shards tell each other |
 //!
@@ -32,6 +33,7 @@
 
 mod actions;
 mod admission;
+mod ahead;
 mod commands;
 mod connections;
 mod control;
@@ -61,6 +63,7 @@ use engine::{Completion, Driver, Mailbox, Platform, Sender, SlabRing, Token};
 use iscsi_core::Time;
 use rustc_hash::FxHashMap;
 
+use self::ahead::Ahead;
 use self::connections::Connections;
 use self::gathers::Gathers;
 use self::message::Message;
@@ -98,6 +101,7 @@ pub(crate) struct Shard<P: Platform> {
     listeners: FxHashMap<Token, Arc<PortalConfig>>,
     connections: Connections,
     sessions: Sessions,
+    ahead: Ahead,
     gathers: Gathers,
     /// When deadlines are checked next; `None`: there are none.
     next_scan: Option<Time>,
@@ -139,6 +143,7 @@ impl<P: Platform> Shard<P> {
             listeners: FxHashMap::default(),
             connections: Connections::default(),
             sessions: Sessions::default(),
+            ahead: Ahead::default(),
             gathers: Gathers::default(),
             next_scan: None,
             completions: Vec::new(),
