@@ -1,19 +1,19 @@
 //! How many connections a session should have: the rule behind `connections=auto`, without I/O and clock. docs/mcs.md explains it.
 //!
 //! ```text
-//!             ┌────── the trial is lost: back to the old number ──────┐
+//!             ┌──── again, or the next number that may be better ◄────┐
 //!             ▼                                                       │
-//!   Settling ──► Observing ──a reason, and no hold──► Settling ──► Trying ──won: stay──► Observing
+//!   Settling ──► measuring: a visit of this number of connections ────┘
 //! ```
-//! While commands are outstanding, time is cut into intervals of several round trips, and each has a throughput. A trial opens or closes
-//! connections and compares the intervals after with those before. It is won only if the difference cannot be chance, or is still there
-//! after [`SERIES_MAX`] intervals. Every lost trial doubles the time until the next, so that a session that has found its number
-//! spends next to nothing on looking for a better one.
+//! While commands are outstanding, time is cut into intervals of several round trips, and each has a throughput. What the numbers of
+//! connections have carried is remembered, with its chance. The session uses the one whose throughput may be the highest (close to UCB2 of
+//! Auer, Cesa-Bianchi and Fischer, 2002): a number of which little is known may be better than it looked. The more is known of a number, the
+//! longer it is used before the next choice. So verdicts that chance has made are found out, changes become rare, and numbers that cannot
+//! be told apart share the time, which costs little. The best so far is the leader; a number that was never used is tried beside it.
 //!
 //! More connections are tried only for a reason: the commands wait for longer than the path takes, and segments get lost or the path is
-//! long. So a session on a network without losses keeps one connection and never pays for a trial.
+//! long. So a session on a network without losses keeps one connection and never tries another number.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use iscsi_core::Time;
@@ -23,45 +23,60 @@ use iscsi_core::wire::Cid;
 pub const AUTO_CONNECTIONS: u16 = 8;
 
 /// An interval lasts so many round trips,
-const INTERVAL_ROUND_TRIPS: u32 = 8;
+const INTERVAL_ROUND_TRIPS: u32 = 12;
 /// at least this long,
-const INTERVAL_MIN: Duration = Duration::from_millis(50);
-/// as long as a timeout of TCP while segments get lost,
-const INTERVAL_LOSSY: Duration = Duration::from_millis(200);
+const INTERVAL_MIN: Duration = Duration::from_millis(100);
+/// as long as two timeouts of TCP while segments get lost,
+const INTERVAL_LOSSY: Duration = Duration::from_millis(400);
 /// and at most this long.
 const INTERVAL_MAX: Duration = Duration::from_secs(2);
-/// Intervals after a change that are not compared: new connections find their windows.
-const SETTLING: u32 = 2;
-/// Fewest and most intervals that are compared.
-const SERIES_MIN: usize = 4;
-const SERIES_MAX: usize = 24;
-/// A difference counts at once if it is so many times its standard error, which is never taken for less than [`ERROR_MIN`] of it.
-const CERTAIN: f64 = 3.0;
-const ERROR_MIN: f64 = 0.005;
-/// A trial that does not look like being won after so many intervals is lost: the longer trials are, the more those cost that bring nothing.
-const SERIES_FUTILE: usize = 8;
-/// At the end of the longest trial, more connections must be better by so many standard errors.
-const LIKELY: f64 = 1.5;
-/// More connections must bring this factor, fewer must keep that one.
-const UP_BRINGS: f64 = 1.05;
-const DOWN_KEEPS: f64 = 0.98;
-/// A trial that has less than this part of the throughput after two intervals is broken off.
-const DISASTER: f64 = 0.6;
-/// Intervals before a direction is tried again, after the first lost trial and after many.
-const HOLD_MIN: u32 = 64;
+/// Intervals after a change that are not counted: new connections find their windows.
+const SETTLING: u32 = 1;
+/// Shortest and longest visit, intervals; in between, each lasts as long as all before of the same number.
+const VISIT_MIN: f64 = 3.0;
+const VISIT_MAX: f64 = 128.0;
+/// After so many intervals, those of a visit are compared with those before.
+const CHAPTER: f64 = 16.0;
+/// Intervals of which the figures of a number consist at most; then half of them are forgotten.
+const MEMORY: f64 = 512.0;
+/// The relative variation of an interval's throughput, before it is known, and for how many intervals that counts. It is never taken for
+/// less than [`VARIATION_MIN`].
+const VARIATION: f64 = 0.1;
+const VARIATION_WEIGHT: f64 = 3.0;
+const VARIATION_MIN: f64 = 0.01;
+/// Chance makes a number look worse by this factor at most.
+const ERROR_MOST: f64 = 0.2;
+/// A visit contradicts what is remembered if it differs by so many standard errors and by this part: the network is another
+/// one, or it was not yet itself.
+const CONTRADICTION: f64 = 3.0;
+const CONTRADICTION_PART: f64 = 0.1;
+/// More connections must look better by this factor to be the leader.
+const UP_BRINGS: f64 = 1.01;
+/// A visit with so much more than the leader has carried is over at once: it is the new leader.
+const CLEAR: f64 = 1.3;
+/// A visit with less than this part of it, less the variation, is over after so many intervals.
+const DISASTER: f64 = 0.7;
+const DISASTER_AFTER: f64 = 2.0;
+/// What is known of a number is forgotten after so many intervals without it.
+const AGE_MAX: u64 = 4096;
+/// Intervals without a trial after the load was another one, at first and at most.
+const HOLD_MIN: u32 = 16;
 const HOLD_MAX: u32 = 4096;
 /// For how many intervals a loss is remembered.
 const LOSS_MEMORY: u32 = 128;
 /// A path with a round trip of this length may be limited by a window even without losses.
 const LONG_PATH: Duration = Duration::from_millis(5);
-/// Commands wait if more bytes are outstanding than this factor times what a round trip carries.
-const WAITING: f64 = 1.15;
+/// Commands wait if more bytes are asked for than this factor times what a round trip carries. What is counted for a command beside its data is
+/// more than its headers: for 2 KiB that alone is 1.19.
+const WAITING: f64 = 1.25;
 /// The load is another one if its outstanding bytes have changed by this factor: throughputs cannot be compared.
 const OTHER_LOAD: f64 = 1.5;
-/// The network is another one if the throughput has changed by this factor since the last verdict.
-const OTHER_NETWORK: f64 = 2.0;
+/// So many seconds of the best throughput may be outstanding, and always as many bytes as [`DEPTH_MIN`]: commands that wait longer are taken
+/// for lost ([`iscsi_core::initiator::SessionConfig::probe_after`]), and what is sent again for them is carried for nothing.
+const DEPTH_SECONDS: f64 = 2.0;
+const DEPTH_MIN: u64 = 1 << 20;
 /// Intervals that a change of the number of connections may take.
-const PATIENCE: u32 = 200;
+const PATIENCE: u32 = 100;
 
 /// What TCP knows about a connection at the end of an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,95 +99,116 @@ pub struct TuningInfo {
     pub wanted: u16,
     /// Most that it may have: what was asked for and negotiated.
     pub most: u16,
-    /// Trials of another number begun.
+    /// Times that another number than the best so far was tried.
     pub trials: u32,
-    /// Those that were won, so that the number was kept.
+    /// Those after which it was the best.
     pub won: u32,
 }
 
-/// One interval.
-#[derive(Clone, Copy, Debug)]
-struct Interval {
+/// What was measured with a number of connections: sums over intervals.
+#[derive(Clone, Copy, Debug, Default)]
+struct Figures {
+    intervals: f64,
     bytes: f64,
     seconds: f64,
-    /// Bytes outstanding, on average.
+    /// Bytes asked for on average, summed.
     outstanding: f64,
+    /// Of products, for the variation.
+    bytes_bytes: f64,
+    bytes_seconds: f64,
+    seconds_seconds: f64,
 }
 
-/// The last intervals with the same number of connections.
-#[derive(Clone, Debug, Default)]
-struct Series(VecDeque<Interval>);
-
-impl Series {
-    fn push(&mut self, interval: Interval) {
-        if self.0.len() == SERIES_MAX {
-            self.0.pop_front();
+impl Figures {
+    fn of(bytes: f64, seconds: f64, outstanding: f64) -> Self {
+        Self {
+            intervals: 1.0,
+            bytes,
+            seconds,
+            outstanding,
+            bytes_bytes: bytes * bytes,
+            bytes_seconds: bytes * seconds,
+            seconds_seconds: seconds * seconds,
         }
-        self.0.push_back(interval);
     }
 
-    fn len(&self) -> usize {
-        self.0.len()
+    fn scaled(self, by: f64) -> Self {
+        Self {
+            intervals: self.intervals * by,
+            bytes: self.bytes * by,
+            seconds: self.seconds * by,
+            outstanding: self.outstanding * by,
+            bytes_bytes: self.bytes_bytes * by,
+            bytes_seconds: self.bytes_seconds * by,
+            seconds_seconds: self.seconds_seconds * by,
+        }
     }
 
-    fn sum(&self, part: impl Fn(&Interval) -> f64) -> f64 {
-        self.0.iter().map(part).sum()
+    fn and(self, other: Self) -> Self {
+        Self {
+            intervals: self.intervals + other.intervals,
+            bytes: self.bytes + other.bytes,
+            seconds: self.seconds + other.seconds,
+            outstanding: self.outstanding + other.outstanding,
+            bytes_bytes: self.bytes_bytes + other.bytes_bytes,
+            bytes_seconds: self.bytes_seconds + other.bytes_seconds,
+            seconds_seconds: self.seconds_seconds + other.seconds_seconds,
+        }
     }
 
     /// Throughput, bytes per second. An interval that ended late, because nothing happened for a while, counts for as long as it was.
     fn rate(&self) -> f64 {
-        self.sum(|one| one.bytes) / self.sum(|one| one.seconds).max(1e-9)
+        self.bytes / self.seconds.max(1e-9)
     }
 
-    fn outstanding(&self) -> f64 {
-        self.sum(|one| one.outstanding) / self.len().max(1) as f64
+    fn mean_outstanding(&self) -> f64 {
+        self.outstanding / self.intervals.max(1.0)
     }
 
-    /// The square of the standard error of the throughput, as that of a ratio of two sums.
-    fn error_squared(&self) -> f64 {
-        let (n, rate) = (self.len().max(2) as f64, self.rate());
-        let seconds = self.sum(|one| one.seconds).max(1e-9) / n;
-        let squares = self.sum(|one| (one.bytes - rate * one.seconds) * (one.bytes - rate * one.seconds));
-        (squares / (n - 1.0) / n / seconds / seconds).max(ERROR_MIN * ERROR_MIN * rate * rate)
-    }
-}
-
-/// The number that is being compared with the one in use.
-#[derive(Debug)]
-struct Trial {
-    /// The number before.
-    from: u16,
-    before: Series,
-}
-
-/// Whether a trial is won, as far as it can be said.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
-    Open,
-    Won,
-    Lost,
-    /// The load has changed meanwhile: nothing was learned.
-    Void,
-}
-
-/// When a direction may be tried again, in intervals.
-#[derive(Debug)]
-struct Hold {
-    left: u32,
-    next: u32,
-}
-
-impl Default for Hold {
-    fn default() -> Self {
-        Self { left: 0, next: HOLD_MIN }
+    /// The squares of the intervals' relative deviations from the throughput, summed.
+    fn squares(&self) -> f64 {
+        let rate = self.rate();
+        let squares = self.bytes_bytes - 2.0 * rate * self.bytes_seconds + rate * rate * self.seconds_seconds;
+        let mean = self.bytes / self.intervals.max(1.0);
+        squares.max(0.0) / (mean * mean).max(1e-9)
     }
 }
 
-impl Hold {
-    /// Nothing was gained in this direction: waits, and longer every time.
-    fn lost(&mut self) {
-        self.left = self.next;
-        self.next = (self.next * 2).min(HOLD_MAX);
+/// A number of connections that the session may have.
+#[derive(Clone, Copy, Debug)]
+struct Choice {
+    connections: u16,
+    /// Of the chapters before this one.
+    before: Figures,
+    /// Of this chapter of a visit.
+    visit: Figures,
+    /// The last interval of a visit.
+    visited: u64,
+}
+
+impl Choice {
+    /// What is known of this number. A visit that contradicts those before replaces them.
+    fn known(&self, variation: f64) -> Figures {
+        if self.contradicts(variation) { self.visit } else { self.before.and(self.visit) }
+    }
+
+    fn contradicts(&self, variation: f64) -> bool {
+        let (before, visit) = (&self.before, &self.visit);
+        if before.intervals < VISIT_MIN || visit.intervals < VISIT_MIN {
+            return false;
+        }
+        let more = (visit.rate() - before.rate()) / before.rate().max(1e-9);
+        let error = variation * (1.0 / before.intervals + 1.0 / visit.intervals).sqrt();
+        more.abs() > CONTRADICTION_PART && more.abs() > CONTRADICTION * error
+    }
+
+    /// The chapter is over.
+    fn remember(&mut self, variation: f64) {
+        self.before = self.known(variation);
+        self.visit = Figures::default();
+        if self.before.intervals > MEMORY {
+            self.before = self.before.scaled(0.5);
+        }
     }
 }
 
@@ -180,7 +216,11 @@ impl Hold {
 #[derive(Debug)]
 pub(crate) struct Tuner {
     most: u16,
-    wanted: u16,
+    /// 1, 2, 4 and so on, and `most`.
+    choices: Vec<Choice>,
+    /// Indices of the number in use, and of the best so far.
+    used: usize,
+    leader: usize,
     /// The last call of [`Tuner::pass`], and the bytes outstanding since.
     at: Time,
     outstanding: u64,
@@ -196,16 +236,33 @@ pub(crate) struct Tuner {
     loss_memory: u32,
     min_rtt: Duration,
     settling: u32,
-    /// Intervals since the number was changed, while it has not been reached.
+    /// Intervals until this visit is over.
+    stay: f64,
+    /// Intervals in a row in which there were more or fewer connections than wanted.
     changing: u32,
-    series: Series,
-    trial: Option<Trial>,
-    up: Hold,
-    down: Hold,
-    /// The throughput at the last verdict.
-    known: f64,
+    /// Whether there were as many since the number was changed.
+    reached: bool,
+    /// Intervals so far.
+    intervals: u64,
+    /// Most bytes outstanding.
+    depth: u64,
+    /// Intervals until another number may be tried, and how many it will be after the next change of the load.
+    hold: u32,
+    next_hold: u32,
     trials: u32,
     won: u32,
+}
+
+/// 1, 2, 4 and so on, and `most`.
+fn choices(most: u16) -> Vec<Choice> {
+    let numbers = std::iter::successors(Some(1u16), |n| (*n < most).then(|| n.saturating_mul(2).min(most)));
+    let choice = |connections| Choice {
+        connections,
+        before: Figures::default(),
+        visit: Figures::default(),
+        visited: 0,
+    };
+    numbers.map(choice).collect()
 }
 
 impl Tuner {
@@ -213,7 +270,9 @@ impl Tuner {
     pub(crate) fn new(most: u16) -> Self {
         Self {
             most: most.max(1),
-            wanted: 1,
+            choices: choices(most.max(1)),
+            used: 0,
+            leader: 0,
             at: Time::ZERO,
             outstanding: 0,
             busy: Duration::ZERO,
@@ -224,12 +283,13 @@ impl Tuner {
             loss_memory: 0,
             min_rtt: Duration::ZERO,
             settling: SETTLING,
+            stay: VISIT_MIN,
             changing: 0,
-            series: Series::default(),
-            trial: None,
-            up: Hold::default(),
-            down: Hold::default(),
-            known: 0.0,
+            reached: false,
+            intervals: 0,
+            depth: u64::MAX,
+            hold: 0,
+            next_hold: HOLD_MIN,
             trials: 0,
             won: 0,
         }
@@ -237,8 +297,14 @@ impl Tuner {
 
     /// A session begins with one connection, of at most `most`. The number found before is opened again.
     pub(crate) fn session_begins(&mut self, most: u16, now: Time) {
-        self.most = most.max(1);
-        self.wanted = self.trial.take().map_or(self.wanted, |trial| trial.from).min(self.most);
+        let most = most.max(1);
+        if most != self.most {
+            let found = self.choices[self.leader].connections;
+            (self.most, self.choices) = (most, choices(most));
+            self.leader = self.index_of(found);
+        }
+        self.used = self.leader;
+        (self.depth, self.stay) = (u64::MAX, VISIT_MIN);
         (self.at, self.outstanding) = (now, 0);
         self.losses.clear();
         self.settle();
@@ -246,15 +312,20 @@ impl Tuner {
 
     /// Connections that the session should have.
     pub(crate) fn wanted(&self) -> u16 {
-        self.wanted
+        self.choices[self.used].connections
+    }
+
+    /// Most bytes that the session should have outstanding.
+    pub(crate) fn depth(&self) -> u64 {
+        self.depth
     }
 
     /// What was done so far.
     pub(crate) fn info(&self) -> TuningInfo {
-        TuningInfo { wanted: self.wanted, most: self.most, trials: self.trials, won: self.won }
+        TuningInfo { wanted: self.wanted(), most: self.most, trials: self.trials, won: self.won }
     }
 
-    /// Time has passed, and from now on this many bytes are outstanding (0: no command). True if an interval is over:
+    /// Time has passed, and from now on this many bytes are asked for (0: no command). True if an interval is over:
     /// [`Tuner::measured`] must follow.
     pub(crate) fn pass(&mut self, now: Time, outstanding: u64) -> bool {
         let passed = now.saturating_sub(self.at);
@@ -270,20 +341,33 @@ impl Tuner {
     pub(crate) fn measured(&mut self, moved: u64, connections: &[Reading]) {
         let seconds = self.busy.as_secs_f64().max(1e-9);
         let bytes = moved.saturating_sub(self.moved) as f64;
-        let interval = Interval { bytes, seconds, outstanding: self.outstanding_seconds / seconds };
+        let interval = Figures::of(bytes, seconds, self.outstanding_seconds / seconds);
         self.begin_interval(moved, connections);
-        if connections.len() != usize::from(self.wanted) {
-            return self.wait_for_connections(connections.len());
+        self.intervals += 1;
+        self.hold = self.hold.saturating_sub(1);
+        self.reached |= connections.len() == usize::from(self.wanted());
+        if connections.len() == usize::from(self.wanted()) {
+            self.changing = 0;
+        } else if !self.wait_for_connections(connections.len()) {
+            return;
         }
-        self.changing = 0;
         if self.settling > 0 {
             self.settling -= 1;
             return;
         }
-        self.series.push(interval);
-        match self.trial.take() {
-            Some(trial) => self.go_on_trying(trial),
-            None => self.observe(),
+        let now = self.intervals;
+        let used = &mut self.choices[self.used];
+        used.visit = used.visit.and(interval);
+        used.visited = now;
+        if self.load_is_another() {
+            return self.forget();
+        }
+        self.stay -= 1.0;
+        if self.visit_is_over() {
+            self.choose();
+        } else if self.choices[self.used].visit.intervals >= CHAPTER {
+            let variation = self.variation();
+            self.choices[self.used].remember(variation);
         }
     }
 
@@ -303,108 +387,158 @@ impl Tuner {
         self.length = (rtt * INTERVAL_ROUND_TRIPS).clamp(shortest, INTERVAL_MAX);
     }
 
-    /// Connections are still being opened or closed, or one was lost.
-    fn wait_for_connections(&mut self, open: usize) {
-        let changing = self.changing + 1;
-        self.settle();
-        self.changing = changing;
-        if changing < PATIENCE {
-            return;
+    /// Connections are still being opened or closed, or one was lost. Whether the interval counts: what it costs that connections are lost
+    /// is a part of what they bring.
+    fn wait_for_connections(&mut self, open: usize) -> bool {
+        self.changing += 1;
+        if self.changing < PATIENCE {
+            return self.reached;
         }
-        // They do not come, or do not go.
-        self.trial = None;
-        self.wanted = u16::try_from(open).unwrap_or(u16::MAX).clamp(1, self.most);
-        self.up.lost();
-        self.down.lost();
-        self.changing = 0;
+        self.stay = VISIT_MIN;
+        // They do not come, or do not go: as a number that carries nothing, this one is not tried again soon.
+        let nothing = Figures { intervals: VISIT_MIN, seconds: 1.0, ..Figures::default() };
+        let used = &mut self.choices[self.used];
+        (used.before, used.visit, used.visited) = (nothing, Figures::default(), self.intervals);
+        self.used = self.index_of(u16::try_from(open).unwrap_or(u16::MAX));
+        self.leader = self.used;
+        self.settle();
+        false
     }
 
-    /// Nothing is compared for a while.
+    /// The largest number that is not above this one.
+    fn index_of(&self, connections: u16) -> usize {
+        self.choices.iter().rposition(|choice| choice.connections <= connections).unwrap_or(0)
+    }
+
+    /// Nothing is counted for a while.
     fn settle(&mut self) {
         self.settling = SETTLING;
-        self.changing = 0;
-        self.series = Series::default();
+        (self.changing, self.reached) = (0, false);
         (self.busy, self.outstanding_seconds) = (Duration::ZERO, 0.0);
     }
 
-    fn observe(&mut self) {
-        self.up.left = self.up.left.saturating_sub(1);
-        self.down.left = self.down.left.saturating_sub(1);
-        if self.series.len() < SERIES_MIN {
-            return;
-        }
-        let rate = self.series.rate();
-        let other = rate > self.known * OTHER_NETWORK || rate * OTHER_NETWORK < self.known;
-        if self.known > 0.0 && other && self.series.len() == SERIES_MAX {
-            (self.up, self.down, self.known) = (Hold::default(), Hold::default(), rate);
-        }
-        if self.wanted < self.most && self.up.left == 0 && self.has_reason() {
-            self.begin(self.wanted.saturating_mul(2).min(self.most));
-        } else if self.wanted > 1 && self.down.left == 0 {
-            self.begin(self.wanted.div_ceil(2));
+    /// Whether more or fewer bytes are outstanding than when the other figures were taken.
+    fn load_is_another(&self) -> bool {
+        let visit = &self.choices[self.used].visit;
+        let others = self.choices.iter().map(|choice| &choice.before).filter(|before| before.bytes > 0.0);
+        others
+            .map(|before| visit.mean_outstanding() / before.mean_outstanding().max(1.0))
+            .any(|ratio| visit.intervals >= VISIT_MIN && !(1.0 / OTHER_LOAD..=OTHER_LOAD).contains(&ratio))
+    }
+
+    /// The load is another one: nothing that was measured under the other counts. If that happens often, other numbers are seldom tried.
+    fn forget(&mut self) {
+        (self.choices, self.stay) = (choices(self.most), VISIT_MIN);
+        self.hold = self.next_hold;
+        self.next_hold = (self.next_hold * 2).min(HOLD_MAX);
+        if self.used != self.leader {
+            self.used = self.leader;
+            self.settle();
         }
     }
 
-    /// Whether more connections may bring something: commands wait, and for a window.
-    fn has_reason(&self) -> bool {
-        let carried = self.series.rate() * self.min_rtt.as_secs_f64();
-        let waiting = self.series.outstanding() > WAITING * carried;
-        waiting && (self.loss_memory > 0 || self.min_rtt >= LONG_PATH)
+    /// The relative variation of an interval's throughput, of all numbers together: each alone is often known too little.
+    fn variation(&self) -> f64 {
+        let figures = || self.choices.iter().flat_map(|choice| [&choice.before, &choice.visit]);
+        let carried = || figures().filter(|figures| figures.intervals > 1.0 && figures.bytes > 0.0);
+        let squares: f64 = carried().map(Figures::squares).sum();
+        let intervals: f64 = carried().map(|figures| figures.intervals - 1.0).sum();
+        let squares = squares + VARIATION_WEIGHT * VARIATION * VARIATION;
+        (squares / (intervals + VARIATION_WEIGHT)).sqrt().max(VARIATION_MIN)
     }
 
-    fn begin(&mut self, wanted: u16) {
-        self.trial = Some(Trial { from: self.wanted, before: std::mem::take(&mut self.series) });
-        self.wanted = wanted;
-        self.trials += 1;
-        self.settle();
-    }
-
-    fn go_on_trying(&mut self, trial: Trial) {
-        let up = self.wanted > trial.from;
-        let verdict = self.judge(&trial);
-        if verdict == Verdict::Open {
-            self.trial = Some(trial);
-            return;
+    /// What a number may carry: so much that what was measured would be low by chance. `None`: nothing is known.
+    fn may_carry(&self, choice: &Choice, variation: f64) -> Option<f64> {
+        let known = choice.known(variation);
+        if known.intervals < DISASTER_AFTER {
+            return None;
         }
-        let (towards, back) =
-            if up { (&mut self.up, &mut self.down) } else { (&mut self.down, &mut self.up) };
-        if verdict == Verdict::Won {
+        let all: f64 = self.choices.iter().map(|other| other.known(variation).intervals).sum();
+        let error = variation * ((1.0 + (all / known.intervals).ln().max(0.0)) / known.intervals).sqrt();
+        Some(known.rate() / (1.0 - error).max(ERROR_MOST))
+    }
+
+    fn visit_is_over(&self) -> bool {
+        let variation = self.variation();
+        let used = &self.choices[self.used];
+        let visit = &used.visit;
+        if self.used != self.leader {
+            let leader = self.choices[self.leader].known(variation).rate();
+            if visit.intervals >= DISASTER_AFTER && visit.rate() < (DISASTER - variation) * leader {
+                return true;
+            }
+            if visit.intervals >= VISIT_MIN
+                && (visit.rate() > CLEAR * leader
+                    || self.may_carry(used, variation).is_some_and(|most| most < leader))
+            {
+                return true;
+            }
+        }
+        self.stay < 1.0 || used.contradicts(variation)
+    }
+
+    /// A visit is over: which number is used next?
+    fn choose(&mut self) {
+        let variation = self.variation();
+        let now = self.intervals;
+        let contradicted = self.choices[self.used].contradicts(variation);
+        self.choices[self.used].remember(variation);
+        for choice in &mut self.choices {
+            let outdated = contradicted && choice.visited != now;
+            if outdated || now.saturating_sub(choice.visited) > AGE_MAX {
+                choice.before = Figures::default();
+            }
+        }
+        let rate = |at: usize| self.choices[at].known(variation).rate();
+        let mut leader = 0;
+        for at in 1..self.choices.len() {
+            if rate(at) > UP_BRINGS * rate(leader) {
+                leader = at;
+            }
+        }
+        if leader != self.leader && self.used == leader {
             self.won += 1;
-            self.known = self.series.rate();
-            // The way back has just been compared.
-            back.lost();
-            return;
         }
-        if verdict == Verdict::Lost {
-            self.known = trial.before.rate();
+        self.leader = leader;
+        let most = (0..self.choices.len()).map(rate).fold(0.0, f64::max);
+        self.depth = ((DEPTH_SECONDS * most) as u64).max(DEPTH_MIN);
+        let next = self.next(variation);
+        if next != self.leader && next != self.used {
+            self.trials += 1;
         }
-        towards.lost();
-        self.wanted = trial.from;
-        self.settle();
+        if next != self.used {
+            self.used = next;
+            self.settle();
+        }
+        self.stay = self.choices[next].before.intervals.clamp(VISIT_MIN, VISIT_MAX);
     }
 
-    fn judge(&self, trial: &Trial) -> Verdict {
-        let (tried, before) = (&self.series, &trial.before);
-        let ratio = tried.outstanding() / before.outstanding().max(1.0);
-        if !(1.0 / OTHER_LOAD..=OTHER_LOAD).contains(&ratio) {
-            return Verdict::Void;
+    /// The number that may carry the most. One that was never used is tried when it is beside the leader.
+    fn next(&self, variation: f64) -> usize {
+        let leader = self.leader;
+        if self.hold > 0 {
+            return leader;
         }
-        if tried.len() >= 2 && tried.rate() < DISASTER * before.rate() {
-            return Verdict::Lost;
+        let last = if self.has_reason(variation) { self.choices.len() - 1 } else { leader };
+        let mut next = leader;
+        let may = |at: usize| match self.may_carry(&self.choices[at], variation) {
+            Some(most) => most,
+            None if at.abs_diff(leader) == 1 => f64::INFINITY,
+            None => 0.0,
+        };
+        for at in (0..=last).rev() {
+            if may(at) > may(next) {
+                next = at;
+            }
         }
-        let up = self.wanted > trial.from;
-        let factor = if up { UP_BRINGS } else { DOWN_KEEPS };
-        let gain = tried.rate() - factor * before.rate();
-        let error = tried.error_squared() + factor * factor * before.error_squared();
-        let beyond = |errors: f64| gain * gain > errors * errors * error;
-        match tried.len() {
-            SERIES_MIN.. if beyond(CERTAIN) && gain > 0.0 => Verdict::Won,
-            SERIES_MIN.. if beyond(CERTAIN) => Verdict::Lost,
-            SERIES_FUTILE.. if gain <= 0.0 => Verdict::Lost,
-            SERIES_MAX.. if up && !beyond(LIKELY) => Verdict::Lost,
-            SERIES_MAX.. => Verdict::Won,
-            _ => Verdict::Open,
-        }
+        next
+    }
+
+    /// Whether more connections than the leader may bring something: commands wait, and for a window.
+    fn has_reason(&self, variation: f64) -> bool {
+        let known = self.choices[self.leader].known(variation);
+        let waiting = known.mean_outstanding() > WAITING * known.rate() * self.min_rtt.as_secs_f64();
+        waiting && (self.loss_memory > 0 || self.min_rtt >= LONG_PATH)
     }
 }
 

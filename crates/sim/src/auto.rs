@@ -78,8 +78,10 @@ impl Wire {
     }
 }
 
+/// Bytes per second of the faster Ethernet.
+const GIGABIT: u64 = 125_000_000;
 /// The links of the map.
-pub const WIRES: [Wire; 4] = [Wire::Ethernet(125_000_000), Wire::Ethernet(12_500_000), Wire::G, Wire::B];
+pub const WIRES: [Wire; 4] = [Wire::Ethernet(GIGABIT), Wire::Ethernet(12_500_000), Wire::G, Wire::B];
 /// Its round trips without queues, microseconds.
 pub const ROUND_TRIPS_US: [u64; 4] = [100, 1_000, 10_000, 100_000];
 /// Its losses, segments per million.
@@ -143,18 +145,20 @@ impl Cell {
         })
     }
 
-    /// How long a run lasts at most: time for the rule to find its number, and to use it.
+    /// How long a run lasts at most: a transfer of some minutes. In the first half the rule finds its number, where it is found at all.
     fn time(&self) -> Duration {
-        Duration::from_secs(30) + Duration::from_micros(1000 * self.round_trip_us)
+        Duration::from_secs(120) + Duration::from_micros(1000 * self.round_trip_us)
     }
 
     /// How many bytes a run transfers at most: as many seconds of the whole wire. Few where the rule has no reason to try anything.
     fn most_bytes(&self) -> u64 {
         let lossy = self.loss_ppm > 0 || self.round_trip_us >= 5_000;
-        let seconds = match self.wire {
-            _ if !lossy => 2,
-            Wire::Ethernet(rate) if rate > 100_000_000 => 8,
-            _ => 20,
+        let seconds = match (self.wire, lossy) {
+            (Wire::B | Wire::G, _) => 60,
+            (Wire::Ethernet(GIGABIT), true) => 8,
+            (Wire::Ethernet(GIGABIT), false) => 2,
+            (Wire::Ethernet(_), true) => 20,
+            (Wire::Ethernet(_), false) => 4,
         };
         self.wire.rate() * seconds
     }
@@ -239,7 +243,8 @@ impl Line {
         Self {
             cell,
             whole: std::array::from_fn(|setting| mean(runs[setting].iter().map(|run| run.whole))),
-            to_one: (to_one, 1.96 * (variance / n).sqrt()),
+            // One run says nothing about chance.
+            to_one: (to_one, if n > 1.0 { 1.96 * (variance / n).sqrt() } else { f64::INFINITY }),
             to_best: (to_best(runs, |run| run.whole), to_best(runs, |run| run.later)),
             wanted: wanted[wanted.len() / 2],
         }

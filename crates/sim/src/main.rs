@@ -57,7 +57,7 @@ enum Page {
     },
     /// connections=auto against fixed numbers of connections: docs/mcs-auto.txt
     Auto {
-        /// Runs of each cell and setting; each takes some minutes of a processor for the whole map
+        /// Runs of each cell and setting; each takes about 40 minutes of a processor for the whole map
         #[arg(long, default_value_t = 3)]
         seeds: u64,
         #[command(flatten)]

@@ -40,7 +40,7 @@ impl<P: Platform> EventLoop<P> {
     /// Tells the tuner what has happened, and does what it says. To be called after everything else that is done between two waits.
     pub(super) fn tune(&mut self) {
         let (State::Up(up), Some(tuner)) = (&mut self.state, &mut self.tuner) else { return };
-        if !tuner.pass(self.now, up.session.outstanding_bytes()) || up.connections.is_empty() {
+        if !tuner.pass(self.now, up.session.asked_bytes()) || up.connections.is_empty() {
             return;
         }
         let stats = up.stats();
@@ -52,6 +52,7 @@ impl<P: Platform> EventLoop<P> {
         if wanted != before {
             tracing::debug!(before, wanted, "another number of connections");
         }
+        up.session.limit_depth(tuner.depth());
         up.stop_joining_from(Cid(wanted), &mut self.driver);
         let now = self.now;
         for leaving in readings.iter().map(|one| one.cid).filter(|cid| cid.0 >= wanted) {

@@ -103,6 +103,19 @@ impl Run {
     }
 }
 
+impl Run {
+    /// Until another number than the best so far is in use.
+    fn until_a_trial(&mut self, net: &Net<impl Fn(u16) -> f64>) {
+        while !self.is_trying() {
+            self.interval(net);
+        }
+    }
+
+    fn is_trying(&self) -> bool {
+        self.tuner.used != self.tuner.leader
+    }
+}
+
 #[test]
 fn without_losses_on_a_short_path_nothing_is_tried() {
     let net = Net { loses: false, ..lossy(|n| 1e6 * f64::from(n)) };
@@ -164,46 +177,89 @@ fn trials_become_rare() {
     let net = lossy(|_| 1e6);
     let mut run = Run::new(8, 7);
     run.intervals(20_000, &net);
-    assert_eq!(run.tuner.wanted(), 1);
-    // One each time the hold has doubled, and then one for each of the longest.
-    assert!((3..=12).contains(&run.tuner.info().trials), "{:?}", run.tuner.info());
+    // Nothing tells them apart, so they share the time; but visits become longer.
+    assert!((3..=400).contains(&run.changes.len()), "{} changes", run.changes.len());
 }
 
 #[test]
 fn another_network_is_learned_soon() {
     let mut run = Run::new(8, 3);
     run.intervals(5000, &lossy(|_| 4e6));
-    assert_eq!(run.tuner.wanted(), 1);
-    run.intervals(150, &lossy(|n| 1e6 * f64::from(n)));
-    assert_eq!(run.tuner.wanted(), 8);
-    run.intervals(300, &lossy(|n| 20e6 / f64::from(n)));
-    assert_eq!(run.tuner.wanted(), 1);
+    let many = lossy(|n| 1e6 * f64::from(n));
+    run.intervals(100, &many);
+    assert!(run.rate(200, &many) > 0.95 * 8e6);
+    let one = lossy(|n| 20e6 / f64::from(n));
+    run.intervals(100, &one);
+    assert!(run.rate(200, &one) > 0.95 * 20e6);
 }
 
 #[test]
 fn a_trial_under_another_load_teaches_nothing() {
     let mut run = Run::new(8, 3);
     let net = lossy(|_| 1e6);
-    while run.tuner.trial.is_none() {
-        run.interval(&net);
-    }
+    run.until_a_trial(&net);
     // Four times the commands: four times the throughput, but not because of the connections.
-    run.intervals(20, &Net { outstanding: 4 << 20, ..lossy(|_| 4e6) });
+    run.intervals(8, &Net { outstanding: 4 << 20, ..lossy(|_| 4e6) });
     assert_eq!((run.tuner.wanted(), run.tuner.info().won), (1, 0));
+}
+
+#[test]
+fn under_a_load_that_changes_all_the_time_trials_become_rare() {
+    let mut run = Run::new(8, 3);
+    for round in 0..1000 {
+        let outstanding = if round % 2 == 0 { 1 << 20 } else { 4 << 20 };
+        run.intervals(10, &Net { outstanding, ..lossy(|_| 1e6) });
+    }
+    assert!(run.tuner.info().trials < 40, "{:?}", run.tuner.info());
 }
 
 #[test]
 fn a_disaster_is_ended_at_once() {
     let mut run = Run::new(8, 3);
     let net = Net { noise: 0.5, ..lossy(|n| if n == 1 { 1e6 } else { 1e5 }) };
-    while run.tuner.trial.is_none() {
-        run.interval(&net);
-    }
+    run.until_a_trial(&net);
     let begun = run.intervals;
-    while run.tuner.trial.is_some() {
+    while run.is_trying() {
         run.interval(&net);
     }
-    assert!(run.intervals - begun <= SETTLING + 4, "{}", run.intervals - begun);
+    assert!(run.intervals - begun <= SETTLING + 3, "{}", run.intervals - begun);
+    let trials = run.tuner.info().trials;
+    run.intervals(1000, &net);
+    assert_eq!(run.tuner.info().trials, trials, "and not tried again soon");
+}
+
+/// New connections carry much until their first losses: a number looks better than it is, until more is known of it.
+#[test]
+fn what_only_looked_better_is_given_up() {
+    let lasting = |n: u16| 1e6 * (1.0 - 0.1 * f64::from(n - 1));
+    let mut run = Run::new(8, 3);
+    run.until_a_trial(&lossy(lasting));
+    run.intervals(5, &lossy(|n| if n == 2 { 2e6 } else { 1e6 }));
+    assert_eq!((run.tuner.choices[run.tuner.leader].connections, run.tuner.info().won), (2, 1));
+    run.intervals(60, &lossy(lasting));
+    assert_eq!(run.tuner.wanted(), 1);
+}
+
+/// What is left of a good start is worth nothing, and is no reason to stay.
+#[test]
+fn what_a_number_carried_once_is_forgotten_when_it_carries_less() {
+    let mut run = Run::new(8, 3);
+    run.intervals(4, &lossy(|_| 8e6));
+    run.intervals(100, &lossy(|n| 1e6 * f64::from(n)));
+    assert_eq!(run.tuner.wanted(), 8);
+    assert!(run.rate(200, &lossy(|n| 1e6 * f64::from(n))) > 7.8e6);
+}
+
+/// Two are better by a tenth, and the noise of an interval is five times that: the difference is found in time.
+#[test]
+fn a_small_difference_is_found_in_much_noise() {
+    for seed in 1..=10 {
+        let net = Net { noise: 1.0, ..lossy(|n| [1.0e6, 1.1e6, 0.9e6, 0.8e6][n.ilog2() as usize]) };
+        let mut run = Run::new(8, seed);
+        run.intervals(300, &net);
+        let kept = run.rate(3000, &net) / 1.1e6;
+        assert!(kept > 0.97, "{kept} of the best throughput: seed {seed}");
+    }
 }
 
 #[test]
@@ -212,34 +268,62 @@ fn connections_that_do_not_come_are_not_waited_for() {
     let net = Net { open_max: 2, ..lossy(|n| 1e6 * f64::from(n)) };
     run.intervals(PATIENCE + 25, &net);
     assert_eq!((run.tuner.wanted(), run.open), (2, 2));
-    assert!(run.tuner.trial.is_none());
+    run.intervals(1000, &net);
+    assert_eq!((run.tuner.wanted(), run.open), (2, 2), "and are not asked for again soon");
 }
 
 #[test]
-fn a_lost_connection_makes_no_verdict() {
+fn a_lost_connection_is_waited_for() {
     let mut run = Run::new(8, 3);
     let net = lossy(|n| 1e6 * f64::from(n));
     run.intervals(80, &net);
     assert_eq!(run.tuner.wanted(), 8);
-    let trials = run.tuner.info();
+    // Seven carry less than eight, and more than four.
     for _ in 0..PATIENCE - 1 {
-        run.open = 7;
+        run.open = run.open.min(7);
         run.interval(&net);
     }
-    assert_eq!(run.tuner.info(), trials);
+    run.intervals(20, &net);
+    assert!(run.rate(200, &net) > 0.97 * 8e6);
+}
+
+#[test]
+fn what_it_costs_that_connections_are_lost_counts() {
+    // More than two carry more while all are there; but one of them is lost all the time, and nothing is carried until it is back.
+    let mut run = Run::new(8, 3);
+    let net = lossy(|n| [1.0e6, 2.0e6, 0.0, 2.2e6, 0.0, 0.0, 0.0, 2.4e6][usize::from(n) - 1]);
+    for interval in 0..600 {
+        if interval % 2 == 0 && run.open > 2 && run.tuner.reached {
+            run.open -= 1;
+        }
+        run.interval(&net);
+    }
+    assert_eq!(run.tuner.wanted(), 2);
 }
 
 #[test]
 fn a_new_session_opens_what_the_last_had_found() {
     let mut run = Run::new(8, 3);
-    let net = lossy(|n| 1e6 * f64::from(n.min(4)));
+    let net = lossy(|n| 1e6 * if n > 4 { 3.0 } else { f64::from(n) });
     run.intervals(80, &net);
     assert_eq!(run.tuner.wanted(), 4);
-    run.tuner.begin(8);
+    run.until_a_trial(&net);
     run.tuner.session_begins(8, run.now);
-    assert_eq!((run.tuner.wanted(), run.tuner.trial.is_none()), (4, true));
+    assert_eq!((run.tuner.wanted(), run.is_trying()), (4, false));
     run.tuner.session_begins(2, run.now);
     assert_eq!(run.tuner.wanted(), 2, "the target allows fewer now");
+}
+
+/// What waits longer than two seconds is taken for lost, and sent again.
+#[test]
+fn no_more_is_outstanding_than_is_carried_soon() {
+    let slow = Net { outstanding: 4 << 20, loses: false, ..lossy(|_| 0.3e6) };
+    let mut run = Run::new(8, 3);
+    assert_eq!(run.tuner.depth(), u64::MAX, "nothing is known yet");
+    run.intervals(20, &slow);
+    assert_eq!(run.tuner.depth(), DEPTH_MIN);
+    run.intervals(100, &Net { outstanding: 4 << 20, ..lossy(|_| 1.5e6) });
+    assert!((2_800_000..3_200_000).contains(&run.tuner.depth()), "{}", run.tuner.depth());
 }
 
 #[test]
@@ -252,7 +336,7 @@ fn time_without_commands_does_not_count() {
     assert!(tuner.busy == 10 * MS);
 }
 
-/// Whatever is measured: bounds, one step at a time, and no change while the last one is being measured.
+/// Whatever is measured: bounds, small steps, and no change while the last one is being measured.
 #[test]
 fn nothing_that_is_measured_leads_out_of_bounds_or_to_flapping() {
     for seed in 0..300 {
@@ -278,9 +362,9 @@ fn nothing_that_is_measured_leads_out_of_bounds_or_to_flapping() {
             let wanted = tuner.wanted();
             assert!((1..=most).contains(&wanted), "seed {seed}: {wanted} of {most}");
             if wanted != before {
-                let doubled = wanted == before.saturating_mul(2).min(most) || wanted == before.div_ceil(2);
-                let back = before == wanted.saturating_mul(2).min(most) || before == wanted.div_ceil(2);
-                assert!(doubled || back || wanted == open, "seed {seed}: from {before} to {wanted}");
+                let level = |n: u16| n.next_power_of_two().ilog2();
+                let near = level(before).abs_diff(level(wanted)) <= 2;
+                assert!(near || wanted == open, "seed {seed}: from {before} to {wanted}");
                 assert!(
                     interval - changed_at > SETTLING,
                     "seed {seed}: again after {}",
@@ -293,7 +377,6 @@ fn nothing_that_is_measured_leads_out_of_bounds_or_to_flapping() {
                 _ => tuner.wanted(),
             };
         }
-        // Two changes for a trial, and a hold after each that was lost.
         assert!(tuner.info().trials < 150, "seed {seed}: {:?}", tuner.info());
     }
 }

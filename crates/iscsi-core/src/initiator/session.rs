@@ -66,6 +66,8 @@ pub struct SessionConfig {
     pub probe_after: Duration,
     /// How commands are spread over connections.
     pub scheduling: Scheduling,
+    /// Most bytes of commands sent and not completed, as [`InitiatorSession::outstanding_bytes`] counts them; one command is always sent.
+    pub depth_bytes: u64,
     /// What may be renegotiated in full feature phase.
     pub bounds: Bounds,
     /// For tests: in which order Data-Out is sent where any is allowed.
@@ -84,6 +86,7 @@ impl Default for SessionConfig {
             recovery_timeout: Duration::from_secs(1),
             probe_after: Duration::from_secs(5),
             scheduling: Scheduling::default(),
+            depth_bytes: u64::MAX,
             bounds: Bounds::default(),
             send_order: SendOrder::default(),
         }
@@ -209,6 +212,23 @@ impl InitiatorSession {
     /// Bytes of the commands sent and not completed, in both directions, with something for each command; 0 exactly if there is none.
     pub fn outstanding_bytes(&self) -> u64 {
         self.connections.iter().map(|connection| connection.outstanding_bytes).sum()
+    }
+
+    /// The same with the commands that wait to be sent, as if they were as large as those sent.
+    pub fn asked_bytes(&self) -> u64 {
+        let (all, sent) = (self.commands.outstanding() as u64, self.commands.sent() as u64);
+        if sent == all { self.outstanding_bytes() } else { self.outstanding_bytes() / sent.max(1) * all }
+    }
+
+    /// From now on at most so many bytes are outstanding ([`SessionConfig::depth_bytes`]). Commands that were sent stay.
+    pub fn limit_depth(&mut self, bytes: u64) {
+        self.config.depth_bytes = bytes;
+    }
+
+    /// Whether a command of `weight` bytes may be sent.
+    fn has_depth(&self, weight: u64) -> bool {
+        let depth = self.config.depth_bytes;
+        depth == u64::MAX || self.commands.sent() == 0 || self.outstanding_bytes() + weight <= depth
     }
 
     /// True once the session is over.
@@ -390,6 +410,9 @@ impl InitiatorSession {
                 return;
             }
             let weight = self.tasks.task(itt).map_or(0, Task::weight);
+            if !self.has_depth(weight) {
+                return;
+            }
             let Some(cid) = self.next_connection(weight) else { return };
             let Some(cmd_sn) = self.window.take(self.now) else { return };
             self.commands.take_next();

@@ -858,3 +858,28 @@ fn a_session_that_may_have_one_connection_uses_it_for_everything() {
     script.good(itt);
     assert_eq!(script.ended(), (1, status(0, 0)));
 }
+
+#[test]
+fn no_more_is_outstanding_than_the_depth_and_one_command_always() {
+    let mut script = Script::with_connections(2, 0);
+    script.read(1, 4096);
+    let first = script.commands()[0];
+    let weight = script.session.outstanding_bytes();
+    script.session.limit_depth(2 * weight + weight / 2);
+    (0..3).for_each(|user| script.read(user, 4096));
+    let second = script.commands();
+    assert_eq!(second.len(), 1, "two fit, and two wait");
+    assert_eq!((script.session.outstanding_bytes(), script.session.asked_bytes()), (2 * weight, 4 * weight));
+    script.on(first.0).good(first.1);
+    let third = script.commands();
+    assert_eq!((third.len(), script.session.asked_bytes()), (1, 3 * weight), "one for one that ended");
+    // Nothing fits, but the session does not stand still.
+    script.session.limit_depth(1);
+    script.on(second[0].0).good(second[0].1);
+    assert!(script.commands().is_empty());
+    script.on(third[0].0).good(third[0].1);
+    let last = script.commands();
+    assert_eq!(last.len(), 1);
+    script.on(last[0].0).good(last[0].1);
+    assert_eq!(script.session.asked_bytes(), 0);
+}
