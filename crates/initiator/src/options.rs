@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use iscsi_core::initiator::address::{DEFAULT_PORT, TargetAddress};
@@ -94,21 +94,32 @@ impl EngineKind {
 
 /// How a session gets the engine of [`EngineKind::Rtl`]: one for each of its logins.
 #[derive(Clone)]
-pub struct Circuit {
-    caps: Caps,
-    make: Arc<dyn Fn() -> Box<dyn Engine + Send> + Send + Sync>,
+pub struct Circuit(Arc<Maker>);
+
+struct Maker {
+    make: Box<dyn Fn() -> Box<dyn Engine + Send> + Send + Sync>,
+    caps: OnceLock<Caps>,
 }
 
 impl Circuit {
-    /// `make` returns an engine in which no connection is open, and which has these `caps`.
-    pub fn new<E: Engine + Send + 'static>(caps: Caps, make: impl Fn() -> E + Send + Sync + 'static) -> Self {
-        Self { caps, make: Arc::new(move || Box::new(make())) }
+    /// `make` returns an engine in which no connection is open. All that it returns have the same [`Engine::caps`]: the first is made
+    /// only to be asked for them, before a login negotiates.
+    pub fn new<E: Engine + Send + 'static>(make: impl Fn() -> E + Send + Sync + 'static) -> Self {
+        Self(Arc::new(Maker { make: Box::new(move || Box::new(make())), caps: OnceLock::new() }))
+    }
+
+    fn caps(&self) -> Caps {
+        *self.0.caps.get_or_init(|| self.engine().caps())
+    }
+
+    fn engine(&self) -> Box<dyn Engine + Send> {
+        (self.0.make)()
     }
 }
 
 impl fmt::Debug for Circuit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Circuit").field("caps", &self.caps).finish_non_exhaustive()
+        f.debug_struct("Circuit").field("caps", &self.0.caps).finish_non_exhaustive()
     }
 }
 
@@ -259,7 +270,7 @@ impl Options {
         match self.engine {
             EngineKind::None => None,
             EngineKind::Software => Some(Caps::SOFTWARE),
-            EngineKind::Rtl => self.circuit.as_ref().map(|circuit| circuit.caps),
+            EngineKind::Rtl => self.circuit.as_ref().map(Circuit::caps),
         }
     }
 
@@ -270,7 +281,7 @@ impl Options {
             EngineKind::Software => Ok(Some(Box::new(SoftwareEngine::new()))),
             EngineKind::Rtl => {
                 let circuit = self.circuit.as_ref().ok_or(NotOffloaded::NoCircuit)?;
-                Ok(Some((circuit.make)()))
+                Ok(Some(circuit.engine()))
             }
         }
     }

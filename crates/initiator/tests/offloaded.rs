@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use initiator::offload::{Caps, SoftwareEngine};
+use initiator::offload::encoding::RECORD_BYTES;
+use initiator::offload::{Busy, Caps, Engine, HostMem, SoftwareEngine, Tables};
 use initiator::{
     Circuit, ConnectError, Disk, EngineKind, IoError, NotOffloaded, Options, PiTags, Session, WriteData, cdb,
     discovery,
@@ -206,20 +207,60 @@ fn what_an_engine_cannot_have_is_refused_with_its_rule_and_remedy() {
     end(server);
 }
 
+/// An engine that can do less than ours.
+struct SmallEngine(SoftwareEngine);
+
+impl Engine for SmallEngine {
+    fn caps(&self) -> Caps {
+        Caps { buffer_bytes: 4096, outstanding_r2t: 1, error_recovery_level: 0, ..self.0.caps() }
+    }
+
+    fn submit(&mut self, memory: &mut dyn HostMem, descriptor: &[u8; RECORD_BYTES]) -> Result<(), Busy> {
+        self.0.submit(memory, descriptor)
+    }
+
+    fn poll(&mut self) -> Option<[u8; RECORD_BYTES]> {
+        self.0.poll()
+    }
+
+    fn rx(&mut self, memory: &mut dyn HostMem, conn: u16, bytes: &[u8]) -> usize {
+        self.0.rx(memory, conn, bytes)
+    }
+
+    fn tx(&mut self, memory: &mut dyn HostMem, conn: u16, out: &mut [u8]) -> usize {
+        self.0.tx(memory, conn, out)
+    }
+
+    fn release_raw(&mut self, conn: u16, slots: u16) {
+        self.0.release_raw(conn, slots);
+    }
+
+    fn advance(&mut self, now_us: u64) {
+        self.0.advance(now_us);
+    }
+
+    fn deadline_us(&self) -> Option<u64> {
+        self.0.deadline_us()
+    }
+
+    fn tables(&self) -> Tables {
+        self.0.tables()
+    }
+}
+
 /// An engine that the program brings along negotiates within its own bounds, and every login has a new one.
 #[test]
 fn an_engine_of_the_program_decides_what_is_negotiated() {
     let server = level_server();
     let made = Arc::new(AtomicUsize::new(0));
-    let caps = Caps { buffer_bytes: 4096, outstanding_r2t: 1, error_recovery_level: 0, ..Caps::SOFTWARE };
     let proxy = Proxy::start(server.portals()[0]);
     let mut options = options(proxy.address(), 2);
     options.set_engine(EngineKind::Rtl);
     options.bounds.max_outstanding_r2t = 8;
     let count = made.clone();
-    options.set_circuit(Circuit::new(caps, move || {
+    options.set_circuit(Circuit::new(move || {
         count.fetch_add(1, Ordering::Relaxed);
-        SoftwareEngine::new()
+        SmallEngine(SoftwareEngine::new())
     }));
     let session = Session::connect(options).unwrap();
     let params = &session.opening().params;
@@ -230,7 +271,11 @@ fn an_engine_of_the_program_decides_what_is_negotiated() {
     round(&disk, 3);
     proxy.cut(0);
     round(&disk, 4);
-    assert_eq!((session.info().unwrap().logins, made.load(Ordering::Relaxed)), (2, 2));
+    assert_eq!(
+        (session.info().unwrap().logins, made.load(Ordering::Relaxed)),
+        (2, 3),
+        "one was asked for its bounds"
+    );
     session.logout();
     end(server);
 }

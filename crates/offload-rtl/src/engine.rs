@@ -376,11 +376,6 @@ impl RtlEngine {
         }
     }
 
-    /// What the circuit of this width can do.
-    pub fn caps_of(width: Width) -> Caps {
-        Caps { connections: 1, buffer_bytes: Self::buffer_bytes(width), ..Caps::SOFTWARE }
-    }
-
     /// Gives bytes until the circuit takes no more of them; returns how many it has accepted.
     fn give(circuit: &mut Circuit, memory: &mut dyn HostMem, bytes: &[u8]) -> usize {
         let receives = Given { receives: true, ..Given::default() };
@@ -471,7 +466,8 @@ impl RtlEngine {
 
 impl Engine for RtlEngine {
     fn caps(&self) -> Caps {
-        Self::caps_of(self.circuit.borrow().width)
+        let buffer_bytes = Self::buffer_bytes(self.circuit.borrow().width);
+        Caps { connections: 1, buffer_bytes, ..Caps::SOFTWARE }
     }
 
     fn submit(&mut self, memory: &mut dyn HostMem, record: &[u8; 64]) -> Result<(), Busy> {

@@ -93,9 +93,7 @@ impl ClientArgs {
 #[cfg(feature = "rtl")]
 fn circuit() -> initiator::Circuit {
     use offload_rtl::{RtlEngine, Width};
-    initiator::Circuit::new(RtlEngine::caps_of(Width::Bits512), || {
-        RtlEngine::new(Width::Bits512, fastrand::u16(..))
-    })
+    initiator::Circuit::new(|| RtlEngine::new(Width::Bits512, fastrand::u16(..)))
 }
 
 /// Reports what happens to the session, for example that it is lost and is back. RUST_LOG requests more.
