@@ -1,6 +1,12 @@
 //! Text for people: columns, sizes, counts, and nothing that a terminal would obey; and the times that they write.
 
+use std::io::Write;
 use std::time::Duration;
+
+/// Writes a line to standard error. A failure to write is ignored.
+pub fn complain(what: impl std::fmt::Display) {
+    let _ = writeln!(std::io::stderr(), "{what}");
+}
 
 /// Rows in columns as wide as their content.
 pub struct Table {

@@ -12,9 +12,12 @@
 
 pub mod checksum;
 mod clock;
+pub mod crowd;
 pub mod fastpath;
 pub mod guard;
 pub mod offload;
 mod oracle;
 mod sizes;
 mod source;
+pub mod tcp_crc;
+pub mod wireless;

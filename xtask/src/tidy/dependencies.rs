@@ -38,7 +38,7 @@ const LAYERS: &[(&str, MayImport)] = &[
     ("sim", Everything),
     ("conform", Only(&["iscsi-wire", "integrity"])),
     ("harness", Only(&[])),
-    ("studies", Only(&["harness", "published", "engine", "iscsi-core", "blockstore", "integrity"])),
+    ("studies", Everything),
     ("intact", Everything),
     ("xtask", Only(&["harness"])),
 ];

@@ -24,20 +24,15 @@ pub mod server;
 pub mod tcp_crc;
 pub mod wireless;
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use harness::Failure;
+pub use harness::text::complain;
 
 /// It failed, or data differs.
 pub const FAILED: u8 = 1;
 /// Wrong usage or configuration.
 pub const MISUSED: u8 = 2;
-
-/// Writes a line to standard error. A failure to write is ignored.
-pub fn complain(what: impl std::fmt::Display) {
-    let _ = writeln!(std::io::stderr(), "{what}");
-}
 
 /// Reports on standard error why there is no result.
 pub fn failure(failure: &Failure) -> ExitCode {

@@ -63,14 +63,6 @@ enum Backend {
 }
 
 impl Backend {
-    /// The name of the chosen one.
-    fn name(self) -> &'static str {
-        match self.choose() {
-            tcp_crc_shim::Backend::Tun => "tun",
-            tcp_crc_shim::Backend::Bpf => "bpf",
-        }
-    }
-
     fn choose(self) -> tcp_crc_shim::Backend {
         match self {
             Backend::Tun => tcp_crc_shim::Backend::Tun,

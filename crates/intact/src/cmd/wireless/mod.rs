@@ -1,15 +1,10 @@
 //! `intact wireless`: storage over 802.11, and the experiments of the 2004 thesis about several connections on such links.
 //!
-//! The models and the medium are in the crate `wireless`. This module compares them with the thesis' numbers, which are in
-//! `papers/`, and presents the result.
+//! The models and the medium are in the crate `wireless`, their comparison with the thesis in `studies`.
 
-mod air;
 mod lab;
 mod model;
-mod papers;
-mod report;
 mod run;
-mod stage;
 
 use std::process::ExitCode;
 

@@ -3,7 +3,7 @@
 //! ```text
 //!  near: PROGRAM, 10.77.0.1 ── TUN ── the medium ── TUN ── 10.77.0.2, far: --peer
 //! ```
-//! The stage is [`stage`](super::stage).
+//! The stage is [`stage`](studies::wireless::stage).
 
 mod link_file;
 
@@ -16,10 +16,11 @@ use std::time::Duration;
 use serde::Serialize;
 use wireless::link::{Host, LinkSetup};
 
-use super::air::{LATENESS_P99_MAX_US, Passed};
-use super::stage::{Stage, end, on_stage};
 use crate::cmd::guest::{Kept, exit_code};
 use crate::cmd::{FAILED, MISUSED, complain, fail};
+use studies::wireless::SCHEMA;
+use studies::wireless::air::{LATENESS_P99_MAX_US, Passed};
+use studies::wireless::stage::{Stage, end, on_stage};
 
 /// Longest time for the peer to open a port.
 const PEER_START: Duration = Duration::from_secs(5);
@@ -133,7 +134,7 @@ fn with_programs(args: &Args, stage: &Stage) -> io::Result<ExitStatus> {
 fn conclude(args: &Args, status: ExitStatus, passed: &Passed) -> ExitCode {
     let late = &passed.lateness_us;
     let summary = Summary {
-        schema: super::report::SCHEMA,
+        schema: SCHEMA,
         link: args.link.clone(),
         hops: args.hops,
         loss: args.loss,
