@@ -29,6 +29,11 @@ load_and_kill() {
   local before
   before=$(recoveries)
   hook load 600 || return 1
+  # If the kill met the last transactions, pgbench ended before the session was back.
+  for _ in $(seq 120); do
+    [ "$(recoveries)" -gt "$before" ] && [ "$(state "$SID")" = "LOGGED_IN " ] && break
+    sleep 0.5
+  done
   DETAIL="$(($(recoveries) - before)) recoveries of the session, state $(state "$SID")"
   grep -E 'recovery|detected' "$OUT/iscsid.log" | tail -4
   [ "$(recoveries)" -gt "$before" ] && [ "$(state "$SID")" = "LOGGED_IN " ] || return 1

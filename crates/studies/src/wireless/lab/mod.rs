@@ -1,7 +1,7 @@
 //! `intact wireless lab`: Figures 6.1 to 6.18 of the thesis again: the real target and the real initiator over the medium of the crate
 //! `wireless`, with the thesis' numbers next to ours.
 //!
-//! In discrete events, where the same seeds give the same page on every machine; and with --live in real time ([`live`]), where peers of
+//! In discrete events, where the same seeds give the same page on every machine; and with --live in real time (`live`), where peers of
 //! other makes and the kernel's TCP take part.
 
 mod bench;
