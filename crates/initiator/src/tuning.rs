@@ -35,7 +35,7 @@ const SETTLING: u32 = 1;
 /// Shortest and longest visit, intervals; in between, each lasts as long as all before of the same number.
 const VISIT_MIN: f64 = 3.0;
 const VISIT_MAX: f64 = 128.0;
-/// After so many intervals, those of a visit are compared with those before.
+/// After so many intervals, those of a visit become a part of those before, and the comparison with them begins anew.
 const CHAPTER: f64 = 16.0;
 /// Intervals of which the figures of a number consist at most; then half of them are forgotten.
 const MEMORY: f64 = 512.0;
@@ -132,27 +132,16 @@ impl Figures {
         }
     }
 
-    fn scaled(self, by: f64) -> Self {
+    /// These, and `other` with this weight.
+    fn plus(self, other: Self, weight: f64) -> Self {
         Self {
-            intervals: self.intervals * by,
-            bytes: self.bytes * by,
-            seconds: self.seconds * by,
-            outstanding: self.outstanding * by,
-            bytes_bytes: self.bytes_bytes * by,
-            bytes_seconds: self.bytes_seconds * by,
-            seconds_seconds: self.seconds_seconds * by,
-        }
-    }
-
-    fn and(self, other: Self) -> Self {
-        Self {
-            intervals: self.intervals + other.intervals,
-            bytes: self.bytes + other.bytes,
-            seconds: self.seconds + other.seconds,
-            outstanding: self.outstanding + other.outstanding,
-            bytes_bytes: self.bytes_bytes + other.bytes_bytes,
-            bytes_seconds: self.bytes_seconds + other.bytes_seconds,
-            seconds_seconds: self.seconds_seconds + other.seconds_seconds,
+            intervals: self.intervals + weight * other.intervals,
+            bytes: self.bytes + weight * other.bytes,
+            seconds: self.seconds + weight * other.seconds,
+            outstanding: self.outstanding + weight * other.outstanding,
+            bytes_bytes: self.bytes_bytes + weight * other.bytes_bytes,
+            bytes_seconds: self.bytes_seconds + weight * other.bytes_seconds,
+            seconds_seconds: self.seconds_seconds + weight * other.seconds_seconds,
         }
     }
 
@@ -189,7 +178,7 @@ struct Choice {
 impl Choice {
     /// What is known of this number. A visit that contradicts those before replaces them.
     fn known(&self, variation: f64) -> Figures {
-        if self.contradicts(variation) { self.visit } else { self.before.and(self.visit) }
+        if self.contradicts(variation) { self.visit } else { self.before.plus(self.visit, 1.0) }
     }
 
     fn contradicts(&self, variation: f64) -> bool {
@@ -207,7 +196,7 @@ impl Choice {
         self.before = self.known(variation);
         self.visit = Figures::default();
         if self.before.intervals > MEMORY {
-            self.before = self.before.scaled(0.5);
+            self.before = Figures::default().plus(self.before, 0.5);
         }
     }
 }
@@ -215,8 +204,7 @@ impl Choice {
 /// The rule; see the module.
 #[derive(Debug)]
 pub(crate) struct Tuner {
-    most: u16,
-    /// 1, 2, 4 and so on, and `most`.
+    /// 1, 2, 4 and so on, and the most that are possible.
     choices: Vec<Choice>,
     /// Indices of the number in use, and of the best so far.
     used: usize,
@@ -240,8 +228,6 @@ pub(crate) struct Tuner {
     stay: f64,
     /// Intervals in a row in which there were more or fewer connections than wanted.
     changing: u32,
-    /// Whether there were as many since the number was changed.
-    reached: bool,
     /// Intervals so far.
     intervals: u64,
     /// Most bytes outstanding.
@@ -269,7 +255,6 @@ impl Tuner {
     /// One connection, of at most `most`.
     pub(crate) fn new(most: u16) -> Self {
         Self {
-            most: most.max(1),
             choices: choices(most.max(1)),
             used: 0,
             leader: 0,
@@ -285,7 +270,6 @@ impl Tuner {
             settling: SETTLING,
             stay: VISIT_MIN,
             changing: 0,
-            reached: false,
             intervals: 0,
             depth: u64::MAX,
             hold: 0,
@@ -298,9 +282,9 @@ impl Tuner {
     /// A session begins with one connection, of at most `most`. The number found before is opened again.
     pub(crate) fn session_begins(&mut self, most: u16, now: Time) {
         let most = most.max(1);
-        if most != self.most {
+        if most != self.most() {
             let found = self.choices[self.leader].connections;
-            (self.most, self.choices) = (most, choices(most));
+            self.choices = choices(most);
             self.leader = self.index_of(found);
         }
         self.used = self.leader;
@@ -308,6 +292,11 @@ impl Tuner {
         (self.at, self.outstanding) = (now, 0);
         self.losses.clear();
         self.settle();
+    }
+
+    /// Most connections that it may have.
+    fn most(&self) -> u16 {
+        self.choices.last().map_or(1, |last| last.connections)
     }
 
     /// Connections that the session should have.
@@ -322,7 +311,7 @@ impl Tuner {
 
     /// What was done so far.
     pub(crate) fn info(&self) -> TuningInfo {
-        TuningInfo { wanted: self.wanted(), most: self.most, trials: self.trials, won: self.won }
+        TuningInfo { wanted: self.wanted(), most: self.most(), trials: self.trials, won: self.won }
     }
 
     /// Time has passed, and from now on this many bytes are asked for (0: no command). True if an interval is over:
@@ -345,7 +334,6 @@ impl Tuner {
         self.begin_interval(moved, connections);
         self.intervals += 1;
         self.hold = self.hold.saturating_sub(1);
-        self.reached |= connections.len() == usize::from(self.wanted());
         if connections.len() == usize::from(self.wanted()) {
             self.changing = 0;
         } else if !self.wait_for_connections(connections.len()) {
@@ -357,16 +345,16 @@ impl Tuner {
         }
         let now = self.intervals;
         let used = &mut self.choices[self.used];
-        used.visit = used.visit.and(interval);
+        used.visit = used.visit.plus(interval, 1.0);
         used.visited = now;
         if self.load_is_another() {
             return self.forget();
         }
         self.stay -= 1.0;
-        if self.visit_is_over() {
-            self.choose();
+        let variation = self.variation();
+        if self.visit_is_over(variation) {
+            self.choose(variation);
         } else if self.choices[self.used].visit.intervals >= CHAPTER {
-            let variation = self.variation();
             self.choices[self.used].remember(variation);
         }
     }
@@ -392,7 +380,8 @@ impl Tuner {
     fn wait_for_connections(&mut self, open: usize) -> bool {
         self.changing += 1;
         if self.changing < PATIENCE {
-            return self.reached;
+            // Once there were as many as wanted, an interval was left out.
+            return self.settling < SETTLING;
         }
         self.stay = VISIT_MIN;
         // They do not come, or do not go: as a number that carries nothing, this one is not tried again soon.
@@ -412,8 +401,7 @@ impl Tuner {
 
     /// Nothing is counted for a while.
     fn settle(&mut self) {
-        self.settling = SETTLING;
-        (self.changing, self.reached) = (0, false);
+        (self.settling, self.changing) = (SETTLING, 0);
         (self.busy, self.outstanding_seconds) = (Duration::ZERO, 0.0);
     }
 
@@ -428,7 +416,7 @@ impl Tuner {
 
     /// The load is another one: nothing that was measured under the other counts. If that happens often, other numbers are seldom tried.
     fn forget(&mut self) {
-        (self.choices, self.stay) = (choices(self.most), VISIT_MIN);
+        (self.choices, self.stay) = (choices(self.most()), VISIT_MIN);
         self.hold = self.next_hold;
         self.next_hold = (self.next_hold * 2).min(HOLD_MAX);
         if self.used != self.leader {
@@ -458,8 +446,7 @@ impl Tuner {
         Some(known.rate() / (1.0 - error).max(ERROR_MOST))
     }
 
-    fn visit_is_over(&self) -> bool {
-        let variation = self.variation();
+    fn visit_is_over(&self, variation: f64) -> bool {
         let used = &self.choices[self.used];
         let visit = &used.visit;
         if self.used != self.leader {
@@ -478,8 +465,7 @@ impl Tuner {
     }
 
     /// A visit is over: which number is used next?
-    fn choose(&mut self) {
-        let variation = self.variation();
+    fn choose(&mut self, variation: f64) {
         let now = self.intervals;
         let contradicted = self.choices[self.used].contradicts(variation);
         self.choices[self.used].remember(variation);

@@ -1,6 +1,7 @@
 //! Prefetching memory before it is needed.
 
 const LINE_BYTES: usize = 64;
+
 /// Memory that is to be fetched into the nearest cache of the processor, some lines at a time.
 ///
 /// A processor has a small number of lines on their way at once, and an instruction that asks for one more waits. So whoever asks for a block
@@ -21,7 +22,7 @@ impl Prefetch {
         Self { next: start, end: start + bytes.len() }
     }
 
-    /// The lines of 64 bytes that are not requested yet.
+    /// How many lines of 64 bytes are not requested yet.
     pub fn lines(&self) -> usize {
         (self.end - self.next).div_ceil(LINE_BYTES)
     }

@@ -1,11 +1,11 @@
 //! A device server and its store, and the locks between operations on its blocks.
 
-use integrity::Prefetch;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use blockstore::{BlockStore, Durability, Placement, StoreError};
 use engine::Lane;
+use integrity::Prefetch;
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use scsi::{LogicalUnit, MediumError, PiField};
 
@@ -186,14 +186,12 @@ impl Unit {
 
     /// The memory of the first of these blocks, if they are in memory. Accepts any range, as nothing has checked it yet.
     pub fn prefetch(&self, lba: u64, blocks: u64) -> Prefetch {
-        match self.store.in_place() {
-            Some(memory) if !self.offload => {
-                let block = u64::from(self.scsi.block_bytes());
-                let len = blocks.saturating_mul(block).min(PREFETCH_BYTES);
-                memory.prefetch(lba.saturating_mul(block), len as usize)
-            }
-            _ => Prefetch::default(),
-        }
+        let memory = if self.offload { None } else { self.store.in_place() };
+        memory.map_or_else(Prefetch::default, |memory| {
+            let block = u64::from(self.scsi.block_bytes());
+            let len = blocks.saturating_mul(block).min(PREFETCH_BYTES);
+            memory.prefetch(lba.saturating_mul(block), len as usize)
+        })
     }
 
     /// Takes the right to read these blocks of a store that is called on worker threads, if that is possible without waiting.

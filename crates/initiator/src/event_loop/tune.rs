@@ -52,7 +52,7 @@ impl<P: Platform> EventLoop<P> {
         if wanted != before {
             tracing::debug!(before, wanted, "another number of connections");
         }
-        up.session.limit_depth(tuner.depth());
+        up.session.limit_depth(tuner.depth().min(self.options.session.depth_bytes));
         up.stop_joining_from(Cid(wanted), &mut self.driver);
         let now = self.now;
         for leaving in readings.iter().map(|one| one.cid).filter(|cid| cid.0 >= wanted) {

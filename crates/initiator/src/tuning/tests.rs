@@ -206,9 +206,10 @@ fn a_trial_under_another_load_teaches_nothing() {
 #[test]
 fn under_a_load_that_changes_all_the_time_trials_become_rare() {
     let mut run = Run::new(8, 3);
-    for round in 0..1000 {
+    // Longer than the first pause without trials, and shorter than what it becomes.
+    for round in 0..250 {
         let outstanding = if round % 2 == 0 { 1 << 20 } else { 4 << 20 };
-        run.intervals(10, &Net { outstanding, ..lossy(|_| 1e6) });
+        run.intervals(40, &Net { outstanding, ..lossy(|_| 1e6) });
     }
     assert!(run.tuner.info().trials < 40, "{:?}", run.tuner.info());
 }
@@ -222,10 +223,12 @@ fn a_disaster_is_ended_at_once() {
     while run.is_trying() {
         run.interval(&net);
     }
-    assert!(run.intervals - begun <= SETTLING + 3, "{}", run.intervals - begun);
+    assert!(run.intervals - begun <= SETTLING + DISASTER_AFTER as u32, "{}", run.intervals - begun);
     let trials = run.tuner.info().trials;
     run.intervals(1000, &net);
     assert_eq!(run.tuner.info().trials, trials, "and not tried again soon");
+    run.intervals(AGE_MAX as u32, &net);
+    assert!(run.tuner.info().trials > trials, "but once its figures are old");
 }
 
 /// New connections carry much until their first losses: a number looks better than it is, until more is known of it.
@@ -293,7 +296,7 @@ fn what_it_costs_that_connections_are_lost_counts() {
     let mut run = Run::new(8, 3);
     let net = lossy(|n| [1.0e6, 2.0e6, 0.0, 2.2e6, 0.0, 0.0, 0.0, 2.4e6][usize::from(n) - 1]);
     for interval in 0..600 {
-        if interval % 2 == 0 && run.open > 2 && run.tuner.reached {
+        if interval % 2 == 0 && run.open > 2 && run.tuner.settling < SETTLING {
             run.open -= 1;
         }
         run.interval(&net);
@@ -310,6 +313,7 @@ fn a_new_session_opens_what_the_last_had_found() {
     run.until_a_trial(&net);
     run.tuner.session_begins(8, run.now);
     assert_eq!((run.tuner.wanted(), run.is_trying()), (4, false));
+    assert_eq!(run.tuner.depth(), u64::MAX, "what the new one carries is not known");
     run.tuner.session_begins(2, run.now);
     assert_eq!(run.tuner.wanted(), 2, "the target allows fewer now");
 }

@@ -6,7 +6,8 @@ use engine::{Driver, Platform, Token};
 use iscsi_core::names::IscsiName;
 use iscsi_core::pdu_reader::FramingError;
 use iscsi_core::target::actions::{Action, Selector, Shortage, TargetRecord};
-use iscsi_core::target::session::Holdings;
+use iscsi_core::target::session::{Holdings, TargetSession};
+use iscsi_core::target::task::TaskId;
 use iscsi_core::wire::{Cid, Lun, Opcode};
 use scsi::{Asc, Status, UaScope};
 
@@ -91,9 +92,10 @@ impl<P: Platform> Shard<P> {
             } else if pdu.bhs.opcode() == Opcode::TaskManagementRequest.code() {
                 self.log_task_management(&entry, &pdu);
             }
+            let before = last_to_start(&entry.session);
             entry.session.handle_pdu(now, cid, &pdu);
             behind_commands = is_command;
-            if is_command {
+            if last_to_start(&entry.session) != before {
                 self.fetch_early(&entry);
             }
         };
@@ -251,6 +253,11 @@ impl<P: Platform> Shard<P> {
 /// count until then: they must leave room for the first burst of the next command, and must still be in the cache.
 fn gathers_commands(early_bytes: u64, has_room_for_first_burst: bool) -> bool {
     early_bytes == 0 || (early_bytes <= GATHERED_BYTES && has_room_for_first_burst)
+}
+
+/// The command that starts after all that are waiting to start.
+fn last_to_start(session: &TargetSession) -> Option<TaskId> {
+    session.last_to_start().map(|command| command.task)
 }
 
 /// Commands were lost with a connection and the session continues: notifies its nexus that commands were cleared.

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use integrity::Prefetch;
 use iscsi_core::target::task::TaskId;
 
-/// Lines of one request. A command passes five places that request, so that this covers its 4 KiB. 8 and 16 measured the same or worse.
+/// Lines of one request. A command passes five places that request, so that this nearly covers its 4 KiB. 8 and 16 measured the same or worse.
 const LINES: usize = 12;
 
 /// See the module.
@@ -45,7 +45,7 @@ impl Ahead {
         }
     }
 
-    /// Forgets everything: the session of these commands is left.
+    /// Forgets what a session has left behind that ended in the middle of its batch.
     pub(super) fn clear(&mut self) {
         self.data.clear();
     }
