@@ -106,9 +106,13 @@ impl Run {
 impl Run {
     /// Until another number than the best so far is in use.
     fn until_a_trial(&mut self, net: &Net<impl Fn(u16) -> f64>) {
-        while !self.is_trying() {
+        for _ in 0..2 * AGE_MAX {
+            if self.is_trying() {
+                return;
+            }
             self.interval(net);
         }
+        panic!("no other number is tried any more");
     }
 
     fn is_trying(&self) -> bool {
