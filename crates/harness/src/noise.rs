@@ -10,6 +10,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
 use crate::machine::Machine;
+use crate::statistics::median;
 
 /// How much slower the slowest round may be than the fastest.
 const MAX_ROUND_SPREAD: f64 = 0.10;
@@ -97,6 +98,17 @@ pub struct Noise {
     pub involuntary_switches_per_s: f64,
     /// Why the figures are not to be trusted; empty if they are.
     pub reasons: Vec<String>,
+}
+
+/// For each round, how slow it was relative to all: 1 is typical. Each row has a figure of every round; `slow(figure, middle)` says how much
+/// slower a round with this figure was than the row's median round.
+pub fn round_factors(rows: &[&[f64]], slow: impl Fn(f64, f64) -> f64) -> Vec<f64> {
+    let middles: Vec<f64> = rows.iter().map(|row| median(row)).collect();
+    let factor = |round: usize| {
+        let factors = rows.iter().zip(&middles).map(|(row, middle)| slow(row[round], *middle));
+        median(&factors.collect::<Vec<f64>>())
+    };
+    (0..rows.first().map_or(0, |row| row.len())).map(factor).collect()
 }
 
 impl Noise {

@@ -81,7 +81,7 @@ fn trimmed_mean(samples: &[f64]) -> f64 {
 ///
 /// Closed forms for 1 and 2; from 3 on the expansion of Cornish and Fisher about the normal quantile (Abramowitz and
 /// Stegun, 26.7.5), which is off by less than 0.5 % at 3 and 0.02 % at 10.
-pub fn t_quantile_975(freedom: usize) -> f64 {
+fn t_quantile_975(freedom: usize) -> f64 {
     match freedom {
         0 => f64::INFINITY,
         1 => 12.706_204_736,

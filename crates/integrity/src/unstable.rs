@@ -33,9 +33,6 @@ use crate::crc32c::x86_64::sse42::Sse42 as Machine;
 use crate::{combine::Field, crc32c::interleaved::Crc32Unit, detect::detected};
 use crate::{copy::pass, gf2};
 
-/// The polynomial of CRC32C without its x^32 term, reflected.
-pub const CRC32C_POLY: u32 = gf2::CRC32C_POLY;
-
 /// `a * x` modulo the polynomial of CRC32C, reflected.
 pub const fn mul_x(a: u32) -> u32 {
     gf2::mul_x(a)
@@ -179,26 +176,22 @@ pub fn with_crc32_and_product<P: Program<Crc32AndProduct>>(program: P) -> Option
     has_crc32_and_product().then(|| unsafe { inside(program) })
 }
 
-/// The widest vectors of the machine, for the compiler to use as it can.
-#[derive(Clone, Copy, Debug)]
-pub struct Vectors(());
-
 /// Runs `program`, compiled for the widest vectors of this machine: AVX-512, AVX2, or those that every machine of the architecture has.
 #[inline]
-pub fn with_vectors<P: Program<Vectors>>(program: P) -> P::Output {
+pub fn with_vectors<P: Program<()>>(program: P) -> P::Output {
     #[cfg(target_arch = "x86_64")]
     {
         /// # Safety
         /// - The machine has AVX-512F.
         #[target_feature(enable = "avx512f")]
-        unsafe fn avx512<P: Program<Vectors>>(program: P) -> P::Output {
-            program.run(Vectors(()))
+        unsafe fn avx512<P: Program<()>>(program: P) -> P::Output {
+            program.run(())
         }
         /// # Safety
         /// - The machine has AVX2.
         #[target_feature(enable = "avx2")]
-        unsafe fn avx2<P: Program<Vectors>>(program: P) -> P::Output {
-            program.run(Vectors(()))
+        unsafe fn avx2<P: Program<()>>(program: P) -> P::Output {
+            program.run(())
         }
         if detected!("avx512f") {
             // SAFETY: AVX-512 was just detected.
@@ -209,14 +202,15 @@ pub fn with_vectors<P: Program<Vectors>>(program: P) -> P::Output {
             return unsafe { avx2(program) };
         }
     }
-    program.run(Vectors(()))
+    program.run(())
 }
 
 /// Removes `words` from every cache. On processors without such an instruction it does nothing.
 pub fn flush(words: &[u32]) {
     /// Words in one cache line of 64 bytes.
     const LINE_WORDS: usize = 16;
-    for line in words.chunks(LINE_WORDS) {
+    // The last word also, because the words need not begin where a line does.
+    for line in words.chunks(LINE_WORDS).chain(words.last().map(core::slice::from_ref)) {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         // SAFETY: every x86-64 processor has the instruction. It changes where the line is held and not what it holds, and the address is
         // that of existing memory.

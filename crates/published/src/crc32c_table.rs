@@ -46,8 +46,8 @@ pub(super) static SLICES_4: [[u32; 256]; 4] = tables();
 /// 8 KiB.
 pub(super) static SLICES_8: [[u32; 256]; 8] = tables();
 
-/// The polynomial in the order of the definition, x^31 first.
-pub(super) const POLY: u32 = unstable::CRC32C_POLY.reverse_bits();
+/// The polynomial without its x^32 term, in the order of the definition, x^31 first.
+pub(super) const POLY: u32 = 0x1EDC_6F41;
 
 /// Section 4.4.1: the register is in the bit order of the definition, so every byte is reversed before it goes in, and
 /// the register is reversed at the end. Each step handles one bit, by testing the highest.

@@ -236,3 +236,11 @@ fn interleaved_copies_digest_what_they_copy() {
         assert!(copy.copy(0, &mut [0; 3], &[0; 4]).is_err());
     }
 }
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn what_the_machine_has_is_found() {
+    use published::Needs;
+    let (crc, product) = (is_x86_feature_detected!("sse4.2"), is_x86_feature_detected!("pclmulqdq"));
+    assert_eq!((Needs::CrcInstruction.met(), Needs::CrcAndCarrylessProduct.met()), (crc, crc && product));
+}

@@ -325,7 +325,7 @@ fn markdown(tables: &[Table], machine: &str, options: &Options) -> String {
     for table in tables {
         let _ = write!(text, "\nA backup alone, {}: {:.0} MB/s.", table.store, table.backup_mb_per_s);
         let [backup, reads] = [0, 1].map(|n| table.sequential.iter().map(move |pair| pair[n]));
-        let (ratio, moved) = (Rounds::ratios(backup.clone(), reads), median(backup.collect()));
+        let (ratio, moved) = (Rounds::ratios(backup.clone(), reads), median(backup));
         let [low, high] = ratio.interval();
         let within = if ratio.median() >= SEQUENTIAL_MIN { "yes" } else { "**no**" };
         let _ = write!(
@@ -344,7 +344,7 @@ fn ratios(these: &[Sample], alone: &[Sample], figure: fn(&Sample) -> f64) -> Rou
 }
 
 fn line(text: &mut String, table: &Table, beside: Beside, samples: &[Sample]) {
-    let middle = |figure: fn(&Sample) -> f64| median(samples.iter().map(figure).collect());
+    let middle = |figure: fn(&Sample) -> f64| median(samples.iter().map(figure));
     let log = ratios(samples, &table.samples[0], |s| s.log.latency_us.p99);
     let data = ratios(samples, &table.samples[0], |s| s.data.latency_us.p99);
     let with_interval = |ratios: &Rounds| {

@@ -10,6 +10,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde::Serialize;
 
+use super::judge::Rounds;
 use super::place::{self, PLACEMENTS};
 use super::progress;
 use super::report::Placed;
@@ -115,10 +116,9 @@ pub fn markdown(cells: &[Cell], machine: &str, how: &How) -> String {
     for cells in cells.chunk_by(|a, b| a.row.name() == b.row.name()) {
         for cell in cells {
             let row = cell.row.row;
-            let median = |f: &dyn Fn(&Sample) -> f64| median(cell.samples.iter().map(f).collect());
+            let median = |f: &dyn Fn(&Sample) -> f64| median(cell.samples.iter().map(f));
             let ratio = |f: &dyn Fn(&Sample) -> f64| {
-                let pairs = cell.samples.iter().zip(&cells[0].samples);
-                self::median(pairs.map(|(this, one)| f(this) / f(one)).collect())
+                Rounds::ratios(cell.samples.iter().map(f), cells[0].samples.iter().map(f)).median()
             };
             let speed = match row.counts_commands() {
                 true => format!("{:.0} IOPS", median(&|x| x.iops)),

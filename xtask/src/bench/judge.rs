@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use crate::tidy::DISTRUST;
+
 /// Probability with which an interval contains the median.
 const CONFIDENCE: f64 = 0.95;
 
@@ -76,7 +78,7 @@ impl Judge {
         if !(off <= self.median_max && quarters <= self.quarters_max) {
             let _ = write!(
                 text,
-                "\n**Not to be trusted:** the same load differed from itself by {:.1} % in the median, {:.1} % between the quarters (at \
+                "\n{DISTRUST} the same load differed from itself by {:.1} % in the median, {:.1} % between the quarters (at \
                  most {:.0} % and {:.0} %).\n",
                 off * 100.0,
                 quarters * 100.0,

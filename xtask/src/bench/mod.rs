@@ -333,9 +333,8 @@ fn targets(root: &Path, intact: &Path, only: Option<&str>, how: &How) -> Result<
 }
 
 /// The median of `values`.
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+    judge::Rounds::new(values).median()
 }
 
 fn build(root: &Path) -> Result<()> {

@@ -16,7 +16,7 @@ use super::callgrind;
 use super::report;
 use super::servers::{self, Server};
 
-/// Where the result is kept; `intact` contains it.
+/// Where the result is kept; `studies` contains it.
 const KEPT: &str = "crates/studies/src/offload/host-instructions.json";
 /// Commands of the two runs.
 const COMMANDS: [u32; 2] = [96, 288];

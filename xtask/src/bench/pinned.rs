@@ -153,7 +153,7 @@ fn markdown(cells: &[Cell], machine: &str, options: &Options) -> String {
                 cell.pairs.iter().map(|[old, new]| figure(new) / figure(old)).collect();
             ratios.sort_by(f64::total_cmp);
             let quarter = |n: usize| ratios[(ratios.len() - 1) * n / 4];
-            let here = median(cell.pairs.iter().map(|[_, new]| figure(new)).collect());
+            let here = median(cell.pairs.iter().map(|[_, new]| figure(new)));
             (here, quarter(2), format!("{:.2} - {:.2}", quarter(1), quarter(3)))
         };
         let (iops, rate, rates) = compared(&|sample| sample.iops);

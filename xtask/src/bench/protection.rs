@@ -10,6 +10,7 @@ use std::path::Path;
 use anyhow::Result;
 use serde::Serialize;
 
+use super::judge::Rounds;
 use super::place::{self, PLACEMENTS};
 use super::progress;
 use super::rows::PROTECTED_ROWS;
@@ -36,18 +37,12 @@ pub struct Cell {
 
 impl Cell {
     fn median(&self, host: usize, f: impl Fn(&Sample) -> f64) -> f64 {
-        median(self.samples[host].iter().map(f).collect())
+        median(self.samples[host].iter().map(f))
     }
 
     /// Median over the rounds of the ratio of `host` to the first host in the same round.
     fn ratio(&self, host: usize, f: impl Fn(&Sample) -> f64) -> f64 {
-        median(
-            self.samples[host]
-                .iter()
-                .zip(&self.samples[0])
-                .map(|(with, without)| f(with) / f(without))
-                .collect(),
-        )
+        Rounds::ratios(self.samples[host].iter().map(&f), self.samples[0].iter().map(&f)).median()
     }
 }
 

@@ -8,6 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
+use super::judge::Rounds;
 use super::place::Placement;
 use super::rows::Row;
 use super::{Sample, median};
@@ -52,19 +53,19 @@ impl Table {
     }
 
     fn median(&self, row: usize, digests: usize, server: usize, f: impl Fn(&Sample) -> f64) -> f64 {
-        median(self.samples[row][digests][server].iter().map(f).collect())
+        median(self.samples[row][digests][server].iter().map(f))
     }
 
     /// Median over the rounds of the ratio within a round: the variations of the machine cancel out.
     fn ratio(&self, row: usize, digests: usize, f: impl Fn(&Sample) -> f64) -> f64 {
         let [ours, theirs] = &self.samples[row][digests];
-        median(ours.iter().zip(theirs).map(|(a, b)| f(a) / f(b)).collect())
+        Rounds::ratios(ours.iter().map(&f), theirs.iter().map(&f)).median()
     }
 
     /// Our speed with digests on as a fraction of that with digests off, round by round.
     fn on_off(&self, row: usize) -> f64 {
         let [off, on] = &self.samples[row];
-        median(on[0].iter().zip(&off[0]).map(|(a, b)| a.iops / b.iops).collect())
+        Rounds::ratios(on[0].iter().map(|on| on.iops), off[0].iter().map(|off| off.iops)).median()
     }
 
     /// The tables as Markdown.

@@ -277,7 +277,7 @@ fn line(
 ) {
     let rate = |sample: &Sample| of_a_processor(sample, &load.row);
     let over = Rounds::ratios(samples.iter().map(rate), sarwate.iter().map(rate));
-    let middle = |figure: &dyn Fn(&Sample) -> f64| median(samples.iter().map(figure).collect());
+    let middle = |figure: &dyn Fn(&Sample) -> f64| median(samples.iter().map(figure));
     let own = middle(&rate);
     let hz = sandbox.frequency.cycle_hz;
     // A projection is for single PDUs of 8 KiB.

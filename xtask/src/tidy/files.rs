@@ -53,7 +53,7 @@ pub fn check_texts(root: &Path, paths: &[PathBuf]) -> Result<Vec<Finding>> {
 }
 
 /// The start of a line in which `intact bench` says that its own figures are not trustworthy.
-const DISTRUST: &str = "**Not to be trusted:**";
+pub const DISTRUST: &str = "**Not to be trusted:**";
 
 /// Why a page written by `intact bench` does not trust its own figures; empty if it does.
 pub fn distrust(page: &str) -> Vec<&str> {

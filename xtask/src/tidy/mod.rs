@@ -12,7 +12,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-pub use files::distrust;
+pub use files::{DISTRUST, distrust};
 
 use crate::{rust_source, workspace};
 

@@ -139,8 +139,3 @@ pub fn told(error: &IoError) -> String {
         None => error.to_string(),
     }
 }
-
-/// A size: `4096`, `4k`, `1MiB`, `2G`, as in a configuration file.
-pub fn parse_size(text: &str) -> Result<u64, String> {
-    blockstore::parse_size(text).map_err(|error| error.to_string())
-}

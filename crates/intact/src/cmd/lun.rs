@@ -6,7 +6,6 @@ use std::process::ExitCode;
 use server::control::Request;
 use target::observe::LunChange;
 
-use super::client::parse_size;
 use super::server::ServerArgs;
 
 /// Arguments of `intact lun`.
@@ -32,7 +31,7 @@ enum What {
         #[command(flatten)]
         unit: Unit,
         /// Its new size. A unit does not shrink.
-        #[arg(value_name = "SIZE", value_parser = parse_size)]
+        #[arg(value_name = "SIZE", value_parser = blockstore::parse_size)]
         size: Option<u64>,
     },
     /// Refuse writes.

@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use initiator::{Disk, IoError, Session};
 use serde::Serialize;
 
-use super::client::{ClientArgs, failed, parse_size, refused};
+use super::client::{ClientArgs, failed, refused};
 use super::{FAILED, MISUSED, fail};
 use crate::output::{self, Table};
 
@@ -28,7 +28,7 @@ pub struct Args {
     /// iscsi://[user[%password]@]host[:port]/target/lun
     url: String,
     /// Maximum rate in bytes per second, to leave room for others.
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = blockstore::parse_size)]
     rate: Option<u64>,
     /// Stop after this many bad blocks.
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]

@@ -48,7 +48,7 @@ impl Contender {
 /// How samples are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Method {
+pub(crate) enum Method {
     /// One call between two readings of the counter, as in the thesis: the figure includes their cost.
     Single,
     /// So many calls that the cost of the readings is negligible.

@@ -44,7 +44,7 @@ const QUICK_MEMORY_RUNS: usize = 3;
 
 /// What to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Part {
+enum Part {
     /// The thesis' thirteen, by size.
     Papers,
     /// This program's kernels, other crates, and limits, by size.

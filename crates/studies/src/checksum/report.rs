@@ -19,7 +19,7 @@ pub(super) const SCHEMA: u32 = 1;
 
 /// One contender at one size.
 #[derive(Debug, Serialize)]
-pub struct Measurement {
+pub(crate) struct Measurement {
     pub group: &'static str,
     pub name: String,
     pub title: String,
@@ -167,17 +167,17 @@ pub(super) fn memory(all: &[Runs]) -> Vec<MemoryMeasurement> {
 
 impl Report {
     /// The measurement of that name at that size.
-    pub fn find(&self, name: &str, bytes: usize) -> Option<&Measurement> {
+    pub(crate) fn find(&self, name: &str, bytes: usize) -> Option<&Measurement> {
         self.measurements.iter().find(|m| m.name == name && m.bytes == bytes)
     }
 
     /// All sizes of one name, ascending.
-    pub fn of<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Measurement> {
+    pub(crate) fn of<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Measurement> {
         self.measurements.iter().filter(move |m| m.name == name)
     }
 
     /// Names of a group's contenders with the first measurement of each, in order.
-    pub fn contenders<'a>(&'a self, group: &'a str) -> Vec<&'a Measurement> {
+    pub(crate) fn contenders<'a>(&'a self, group: &'a str) -> Vec<&'a Measurement> {
         let mut firsts: Vec<&Measurement> = Vec::new();
         for measurement in self.measurements.iter().filter(|m| m.group == group) {
             if firsts.last().is_none_or(|last| last.name != measurement.name) {

@@ -11,7 +11,7 @@ use super::contenders::{Contender, Group, Method};
 use crate::clock::Clock;
 use crate::oracle::{Answer, right};
 use harness::content::random;
-use harness::noise::involuntary_switches;
+use harness::noise::{self, involuntary_switches};
 use harness::statistics::median;
 
 /// Rounds of a run. With few samples there are fewer, so that turns are long enough for caches and predictors to settle.
@@ -112,14 +112,8 @@ pub(super) fn run(
 
 /// For each round, how slow it was relative to the run: 1 is typical.
 pub(super) fn round_factors(all: &[Samples]) -> Vec<f64> {
-    let rounds = all.first().map_or(0, |samples| samples.rounds.len());
-    let middles: Vec<f64> = all.iter().map(|samples| median(&samples.rounds)).collect();
-    let factor = |round: usize| {
-        let factors: Vec<f64> =
-            all.iter().zip(&middles).map(|(samples, middle)| samples.rounds[round] / middle).collect();
-        median(&factors)
-    };
-    (0..rounds).map(factor).collect()
+    let rows: Vec<&[f64]> = all.iter().map(|samples| &samples.rounds[..]).collect();
+    noise::round_factors(&rows, |figure, middle| figure / middle)
 }
 
 impl Bench {

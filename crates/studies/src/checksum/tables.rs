@@ -9,8 +9,7 @@ use super::papers::{
 use super::report::{GroupFacts, Measurement, Report};
 use crate::source::{Origin, citation};
 use harness::chart::{Axis, Chart, Point, Role, Scale, Series, short};
-use harness::document::Extent;
-use harness::document::{Block, Document, Table, Trust};
+use harness::document::{Block, Document, Extent, Table, Trust};
 use harness::text;
 
 /// Shown where there is no figure.

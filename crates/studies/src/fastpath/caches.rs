@@ -14,7 +14,7 @@ const CACHE_BYTES: std::ops::RangeInclusive<usize> = (4 << 20)..=(128 << 20);
 /// The contents of the caches before a PDU is received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Regime {
+pub(crate) enum Regime {
     /// The code and the headers of packets, which TCP has just read; neither contexts, nor data, nor tables.
     Cold,
     /// The same, and the buffer that the data go to.
@@ -24,10 +24,10 @@ pub enum Regime {
 }
 
 impl Regime {
-    pub const ALL: [Self; 3] = [Self::Cold, Self::BufferWarm, Self::Warm];
+    pub(crate) const ALL: [Self; 3] = [Self::Cold, Self::BufferWarm, Self::Warm];
 
     /// For people.
-    pub fn title(self) -> &'static str {
+    pub(crate) fn title(self) -> &'static str {
         match self {
             Self::Cold => "cold",
             Self::BufferWarm => "buffer warm",

@@ -1,18 +1,15 @@
 //! The figures of the 2005 paper.
 
+use crate::source;
+
 /// How the paper is cited.
 pub(super) const CITATION: &str = "the 2005 paper on the performance of iSCSI software (Slicing-by-8, interleaved copy and CRC), sections 3.3, 4 and 5";
 
 static TEXT: &str = include_str!("papers/fastpath-2005.txt");
 
-/// A figure of the paper, by its key in the table that is part of the program.
-///
-/// # Panics
-/// If the table has no such key: keys are constants.
+/// A figure of the paper, by its key.
 pub(super) fn figure(key: &str) -> f64 {
-    let mut lines = TEXT.lines().filter(|line| !line.starts_with('#')).map(str::split_whitespace);
-    let value = lines.find_map(|mut fields| (fields.next() == Some(key)).then(|| fields.next()).flatten());
-    value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("the paper has no figure {key}"))
+    source::figure(TEXT, key)
 }
 
 #[cfg(test)]

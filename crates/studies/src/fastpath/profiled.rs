@@ -50,9 +50,7 @@ impl Profiled {
             Self::AsBuilt => (Way::AsBuilt, None, true, true),
         }
     }
-}
 
-impl Profiled {
     /// Receives the PDUs; returns how many.
     ///
     /// # Errors
@@ -60,9 +58,8 @@ impl Profiled {
     pub fn run(self) -> Result<usize, Failure> {
         let (way, name, crc, copy) = self.setting();
         let contenders = contenders::all();
-        let wanted = contenders.iter().find(|contender| name.is_none_or(|name| contender.name == name));
         let contender = match name {
-            Some(_) => wanted,
+            Some(name) => contenders.iter().find(|contender| contender.name == name),
             None => contenders.last(),
         };
         let Some(contender) = contender else {

@@ -49,7 +49,7 @@ pub(crate) struct Measurement {
 
 /// The parts of the work on one PDU, cycles.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct Split {
+pub(crate) struct Split {
     pub protocol: f64,
     pub crc: f64,
     pub copy: f64,
@@ -61,7 +61,7 @@ pub struct Split {
 
 impl Split {
     /// All of it.
-    pub fn sum(&self) -> f64 {
+    pub(crate) fn sum(&self) -> f64 {
         self.protocol + self.crc + self.copy + self.copy_and_crc + self.receive + self.framing_and_crc
     }
 }
@@ -117,7 +117,7 @@ pub struct Report {
 
 /// A question for the cycles of one PDU: as in the paper's sandbox, unless it is changed.
 #[derive(Clone, Copy, Debug)]
-pub struct Query {
+pub(crate) struct Query {
     pub way: Way,
     pub contender: &'static str,
     pub regime: Regime,
@@ -134,7 +134,7 @@ pub struct Query {
 
 impl Query {
     /// One command of one PDU with everything, in Ethernet segments, the caches cold.
-    pub fn new(way: Way, contender: &'static str, pdu_bytes: usize) -> Self {
+    pub(crate) fn new(way: Way, contender: &'static str, pdu_bytes: usize) -> Self {
         Self {
             way,
             contender,
@@ -162,7 +162,7 @@ impl Query {
 
 impl Report {
     /// Cycles of a PDU: the median.
-    pub fn cycles(&self, query: Query) -> Option<f64> {
+    pub(crate) fn cycles(&self, query: Query) -> Option<f64> {
         self.measurements
             .iter()
             .filter(|m| query.matches(m))
@@ -171,12 +171,12 @@ impl Report {
     }
 
     /// The parts of a PDU, by marks in its path.
-    pub fn marked(&self, query: Query) -> Option<Split> {
+    pub(crate) fn marked(&self, query: Query) -> Option<Split> {
         self.measurements.iter().filter(|m| query.matches(m)).find_map(|m| m.parts)
     }
 
     /// The parts of a PDU that is received layered, by leaving one after the other out.
-    pub fn by_difference(&self, query: Query) -> Option<Split> {
+    pub(crate) fn by_difference(&self, query: Query) -> Option<Split> {
         // Without the passes it does not matter which CRC is left out: it was measured for the kernel in use.
         let stub = Query { contender: self.in_use(), crc: false, ..query };
         let (whole, without_crc) = (self.cycles(query)?, self.cycles(stub)?);
@@ -185,7 +185,7 @@ impl Report {
     }
 
     /// The name of the kernel in use.
-    pub fn in_use(&self) -> &'static str {
+    pub(crate) fn in_use(&self) -> &'static str {
         self.contenders
             .iter()
             .find(|contender| contender.in_use)

@@ -53,7 +53,7 @@ pub(super) const MAX_PDU_BYTES: usize = 64 * 1024;
 /// How the bytes get from TCP's segments to the SCSI buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Way {
+pub(crate) enum Way {
     /// As the product does it: everything into a receive buffer, verified there, then copied to the SCSI buffer.
     AsBuilt,
     /// The paper's first interface: data copied to the SCSI buffer, then a pass over it for the CRC.
@@ -63,10 +63,10 @@ pub enum Way {
 }
 
 impl Way {
-    pub const ALL: [Self; 3] = [Self::AsBuilt, Self::Layered, Self::Interleaved];
+    pub(crate) const ALL: [Self; 3] = [Self::AsBuilt, Self::Layered, Self::Interleaved];
 
     /// For people.
-    pub fn title(self) -> &'static str {
+    pub(crate) fn title(self) -> &'static str {
         match self {
             Self::AsBuilt => "as built",
             Self::Layered => "layered",

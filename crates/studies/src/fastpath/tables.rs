@@ -8,9 +8,8 @@ use super::papers::{CITATION, figure};
 use super::report::{Projection, Query, Report, Split};
 use super::sandbox::Way;
 use super::turns::{LARGE_PDU_BYTES, MARKER_INTERVAL_BYTES, PDU_BYTES, PDUS, SEGMENT_BYTES, TABLE_2};
-use harness::chart::{Axis, Chart, Point, Role, Scale, Series};
-use harness::document::Extent;
-use harness::document::{Block, Document, Table, Trust};
+use harness::chart::{Chart, Point, Role, Scale, Series};
+use harness::document::{Block, Document, Extent, Table, Trust};
 use harness::text;
 
 /// Shown where there is no figure.
@@ -85,14 +84,7 @@ fn series(name: &str, hue: usize, points: impl Iterator<Item = (f64, f64)>) -> S
 }
 
 fn chart(id: &str, title: &str, x: (&str, Scale), y: &str, series: Vec<Series>) -> Block {
-    Block::Chart(Chart {
-        id: id.to_owned(),
-        title: title.to_owned(),
-        subtitle: "medians".to_owned(),
-        x: Axis { label: x.0.to_owned(), scale: x.1 },
-        y: Axis { label: y.to_owned(), scale: Scale::Linear },
-        series,
-    })
+    Block::Chart(Chart { series, ..Chart::new(id, title, "medians", x, (y, Scale::Linear)) })
 }
 
 /// Figures 11 and 15: the parts of a PDU by its size, found in two ways.

@@ -7,7 +7,7 @@ use super::contenders::{Contender, SARWATE, SLICING_8};
 use super::marks::{Part, Parts, Whole};
 use super::sandbox::{Sandbox, Shape, Way, Work};
 use crate::clock::Clock;
-use harness::statistics::median;
+use harness::noise;
 
 /// Sizes of single PDUs in the paper's Figures 11, 15 and 16, bytes.
 pub(super) const PDU_BYTES: [usize; 5] = [512, 1024, 2048, 4096, 8192];
@@ -226,12 +226,6 @@ impl Row {
 
 /// For each round, how slow it was relative to all: 1 is typical.
 pub(super) fn round_factors(rows: &[Row]) -> Vec<f64> {
-    let timed: Vec<&Row> = rows.iter().filter(|row| !row.whole.is_empty()).collect();
-    let rounds = timed.first().map_or(0, |row| row.whole.len());
-    let middles: Vec<f64> = timed.iter().map(|row| median(&row.whole)).collect();
-    let factor = |round: usize| {
-        let all = timed.iter().zip(&middles).map(|(row, middle)| row.whole[round] / middle);
-        median(&all.collect::<Vec<f64>>())
-    };
-    (0..rounds).map(factor).collect()
+    let timed: Vec<&[f64]> = rows.iter().map(|row| &row.whole[..]).filter(|row| !row.is_empty()).collect();
+    noise::round_factors(&timed, |figure, middle| figure / middle)
 }

@@ -35,8 +35,7 @@ use harness::Failure;
 use harness::machine::Machine;
 use harness::noise::{Noise, Snapshot};
 use harness::progress::Progress;
-use harness::text::Table;
-use harness::text::parse_time;
+use harness::text::{Table, parse_time};
 
 /// Sizes of an I/O.
 const SIZES: [usize; 10] =

@@ -15,7 +15,7 @@ pub(super) const SCHEMA: u32 = 1;
 
 /// One algorithm at one size on one disk.
 #[derive(Debug, Serialize)]
-pub struct Measurement {
+pub(crate) struct Measurement {
     /// [`DiskFacts::id`].
     pub disk: &'static str,
     pub name: &'static str,
@@ -59,12 +59,12 @@ pub struct Report {
 
 impl Report {
     /// The measurement of that name and size on that disk.
-    pub fn find(&self, disk: &str, name: &str, bytes: usize) -> Option<&Measurement> {
+    pub(crate) fn find(&self, disk: &str, name: &str, bytes: usize) -> Option<&Measurement> {
         self.measurements.iter().find(|m| m.disk == disk && m.name == name && m.bytes == bytes)
     }
 
     /// All of one disk, by algorithm, sizes ascending.
-    pub fn of<'a>(&'a self, disk: &'a str) -> impl Iterator<Item = &'a Measurement> {
+    pub(crate) fn of<'a>(&'a self, disk: &'a str) -> impl Iterator<Item = &'a Measurement> {
         self.measurements.iter().filter(move |m| m.disk == disk)
     }
 }

@@ -6,8 +6,7 @@ use super::disks::DiskFacts;
 use super::report::{Measurement, Report};
 use crate::source::{Origin, citation};
 use harness::chart::{Axis, Chart, Point, Role, Scale, Series, short};
-use harness::document::Extent;
-use harness::document::{Block, Document, Table, Trust};
+use harness::document::{Block, Document, Extent, Table, Trust};
 use harness::statistics::Summary;
 use harness::text;
 

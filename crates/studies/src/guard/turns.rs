@@ -12,7 +12,8 @@ use super::report::Measurement;
 use crate::clock::Clock;
 use crate::oracle::{Answer, SECTOR_BYTES, right};
 use harness::content::random;
-use harness::statistics::{Summary, median};
+use harness::noise;
+use harness::statistics::Summary;
 
 /// Different contents of the buffer: the time of sums depends on the data, and a disk must not see one block for ever.
 const CONTENTS: usize = 4;
@@ -100,14 +101,8 @@ pub(super) fn run(
 
 /// For each run, how slow it was relative to all: 1 is typical.
 pub(super) fn round_factors(rows: &[Row]) -> Vec<f64> {
-    let runs = rows.first().map_or(0, |row| row.mb_per_s.len());
-    let middles: Vec<f64> = rows.iter().map(|row| median(&row.mb_per_s)).collect();
-    let factor = |run: usize| {
-        let factors: Vec<f64> =
-            rows.iter().zip(&middles).map(|(row, middle)| middle / row.mb_per_s[run]).collect();
-        median(&factors)
-    };
-    (0..runs).map(factor).collect()
+    let rows: Vec<&[f64]> = rows.iter().map(|row| &row.mb_per_s[..]).collect();
+    noise::round_factors(&rows, |speed, middle| middle / speed)
 }
 
 impl Contents {

@@ -11,10 +11,10 @@ pub(super) const NONE: &str = "-";
 /// Version of the JSON format.
 pub(super) const SCHEMA: u32 = 1;
 
-/// `make rtl-report` writes it.
-const AREA: &str = include_str!("../../../../rtl/report.json");
-/// `make rtl-cycles` writes it.
-const CYCLES: &str = include_str!("../../../../rtl/cycles.json");
+/// `make rtl-report` writes it, as rtl/report.json. A link, because a package contains its files and nothing above them.
+const AREA: &str = include_str!("area.json");
+/// `make rtl-cycles` writes it, as rtl/cycles.json.
+const CYCLES: &str = include_str!("cycles.json");
 /// `cargo xtask bench offload --write` writes it.
 const HOST: &str = include_str!("host-instructions.json");
 

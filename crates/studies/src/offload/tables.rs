@@ -3,8 +3,7 @@
 use super::figures::{Area, HostRow, NONE, Report, RxRate, RxStages, TxStages};
 use super::findings;
 use super::papers::{self, CITATION, RX_STAGES, TX_STAGES, figure};
-use harness::document::Extent;
-use harness::document::{Block, Document, Table, Trust};
+use harness::document::{Block, Document, Extent, Table, Trust};
 use harness::text;
 
 /// The widths of the circuits, bits.

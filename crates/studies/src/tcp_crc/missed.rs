@@ -8,7 +8,7 @@ use tcp_crc::{Codepoints, Fault, Method, Packet, check, finish_sums, stamp};
 use tcp_crc_shim::lab::content;
 
 use super::errors::Class;
-use harness::chart::{Axis, Chart, Point, Role, Scale, Series};
+use harness::chart::{Chart, Point, Role, Scale, Series};
 use harness::document::{Block, Table};
 use harness::statistics::wilson;
 
@@ -196,13 +196,10 @@ fn chart(report: &Report) -> Chart {
         hue,
         points: (1..).zip(&report.rows).map(|(place, row)| point(place, row, hue)).collect(),
     });
+    let (x, y) = (("class: row of the table", Scale::Linear), ("missed, %", Scale::Linear));
     Chart {
-        id: "tcp-crc-missed".to_owned(),
-        title: "Errors missed".to_owned(),
-        subtitle: "lower is better".to_owned(),
-        x: Axis { label: "class: row of the table".to_owned(), scale: Scale::Linear },
-        y: Axis { label: "missed, %".to_owned(), scale: Scale::Linear },
         series: series.collect(),
+        ..Chart::new("tcp-crc-missed", "Errors missed", "lower is better", x, y)
     }
 }
 

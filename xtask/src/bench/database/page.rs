@@ -41,7 +41,7 @@ fn runs(samples: &[Vec<Sample>], text: &mut String) {
          network | guest |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
     );
     for (contender, of) in CONTENDERS.iter().zip(samples) {
-        let middle = |f: &dyn Fn(&Sample) -> f64| median(of.iter().map(f).collect());
+        let middle = |f: &dyn Fn(&Sample) -> f64| median(of.iter().map(f));
         let each = |ms: u64, count: u64| if count == 0 { 0.0 } else { ms as f64 / count as f64 };
         let _ = writeln!(
             text,

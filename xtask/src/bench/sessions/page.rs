@@ -23,7 +23,7 @@ fn within(ratios: &Rounds) -> String {
 }
 
 fn middle(values: &[f64]) -> f64 {
-    median(values.to_vec())
+    median(values.iter().copied())
 }
 
 /// The tables.
@@ -64,8 +64,7 @@ fn spread(figures: &Figures, text: &mut String) {
         let _ = write!(text, "| {sessions} | {rate:.0} | {cpu:.2} | {ratio}");
         let _ = match (floor_of(sessions), floor_of(1)) {
             (Some(floor), Some(one)) => {
-                let beyond =
-                    cell.cpu_us.iter().zip(&floor.cpu_us).map(|(all, sockets)| all - sockets).collect();
+                let beyond = cell.cpu_us.iter().zip(&floor.cpu_us).map(|(all, sockets)| all - sockets);
                 let times = ratios(floor, one).median();
                 writeln!(text, " {:.2} | {times:.2} | {:.2} |", middle(&floor.cpu_us), median(beyond))
             }

@@ -28,7 +28,7 @@ use self::endpoint::{Endpoint, Keep, Source, Unfinished};
 use self::identity::Identity;
 use self::rate::Pace;
 use self::state::{Checkpoint, State};
-use super::client::{ClientArgs, parse_size};
+use super::client::ClientArgs;
 use super::{FAILED, MISUSED, complain, fail};
 use crate::output;
 
@@ -139,7 +139,7 @@ pub fn run(args: Args) -> ExitCode {
 
 /// A rate: a size that is not 0.
 fn parse_rate(text: &str) -> Result<u64, String> {
-    match parse_size(text)? {
+    match blockstore::parse_size(text).map_err(|error| error.to_string())? {
         0 => Err("a rate of 0 never ends: say how many bytes a second, such as 50M".to_owned()),
         rate => Ok(rate),
     }
@@ -147,7 +147,7 @@ fn parse_rate(text: &str) -> Result<u64, String> {
 
 /// The length of a segment: whole chunks.
 fn parse_segment(text: &str) -> Result<u64, String> {
-    match parse_size(text)? {
+    match blockstore::parse_size(text).map_err(|error| error.to_string())? {
         bytes if bytes > 0 && bytes.is_multiple_of(CHUNK_BYTES) => Ok(bytes),
         _ => Err("a segment has whole chunks of 1 MiB".to_owned()),
     }

@@ -20,7 +20,7 @@ use self::profile::{Profile, Settings};
 use self::report::Report;
 use self::slots::Unit;
 use self::workload::{Load, Plan};
-use crate::cmd::client::{ClientArgs, failed, parse_size, refused};
+use crate::cmd::client::{ClientArgs, failed, refused};
 use crate::cmd::{FAILED, MISUSED, fail};
 use harness::text::parse_time;
 
@@ -78,7 +78,7 @@ pub struct Args {
     #[arg(required = true)]
     url: Option<String>,
     /// Bytes of one command.
-    #[arg(long, short, alias = "bs", value_name = "SIZE", default_value = "4k", value_parser = parse_size)]
+    #[arg(long, short, alias = "bs", value_name = "SIZE", default_value = "4k", value_parser = blockstore::parse_size)]
     block: u64,
     /// Commands outstanding at a time, in each session.
     #[arg(long, short, alias = "iodepth", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=4096))]
@@ -99,7 +99,7 @@ pub struct Args {
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_time)]
     warmup: Duration,
     /// Use only this much of the LUN, from its beginning.
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = blockstore::parse_size)]
     region: Option<u64>,
     /// The load of a database instead of commands of one kind.
     #[arg(long, value_enum, conflicts_with_all = ["block", "rw", "read_percent", "pattern", "sessions"])]

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use iscsi_core::params::DigestPolicy;
 use studies::offload::{self, Report};
 
-use crate::cmd::client::{ClientArgs, parse_size};
+use crate::cmd::client::ClientArgs;
 use crate::cmd::forms::Forms;
 
 /// Arguments of `intact bench offload`.
@@ -31,7 +31,7 @@ struct Profile {
     #[arg(long = "profile", value_name = "URL")]
     url: Option<String>,
     /// Bytes of a command.
-    #[arg(long, value_name = "SIZE", default_value = "4k", value_parser = parse_size, requires = "url")]
+    #[arg(long, value_name = "SIZE", default_value = "4k", value_parser = blockstore::parse_size, requires = "url")]
     block: u64,
     /// How many.
     #[arg(long, value_name = "N", default_value_t = 100, requires = "url")]
