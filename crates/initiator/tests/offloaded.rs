@@ -20,11 +20,10 @@ use initiator::{
 };
 use iscsi_core::params::{Asymmetric, DigestPolicy};
 use iscsi_core::wire::{TmfFunction, TmfResponse};
-use target::Server;
 
 use self::checker::{Checker, pattern};
 use self::proxy::{Damage, Proxy};
-use self::server::{LUN, TARGET, end, server, server_with};
+use self::server::{LUN, TARGET, end, level_server, server, server_with};
 
 /// Options of a session with an engine, at this level.
 fn options(address: std::net::SocketAddr, level: u8) -> Options {
@@ -33,13 +32,6 @@ fn options(address: std::net::SocketAddr, level: u8) -> Options {
     options.error_recovery_level = Some(level);
     options.session.snack_delay = Duration::from_millis(1);
     options
-}
-
-fn level_server() -> Server {
-    server_with(|config| {
-        let bounds = &mut config.targets[0].bounds;
-        (bounds.error_recovery_level, bounds.default_time2wait_s) = (2, 0);
-    })
 }
 
 /// Writes and reads back pieces of many lengths.
@@ -154,6 +146,9 @@ fn damaged_data_is_requested_again_or_the_session_recovered() {
         for (n, damage) in [Damage::ToInitiator, Damage::ToTarget].into_iter().enumerate() {
             proxy.damage(proxy.count() - 1, damage);
             round(&disk, 21 + n as u64);
+            if damage == Damage::ToInitiator {
+                assert_eq!(proxy.count(), if level > 0 { 1 } else { 2 }, "connections at level {level}");
+            }
         }
         let info = session.info().unwrap();
         assert_eq!(info.data_digest_errors, 1, "at level {level}");

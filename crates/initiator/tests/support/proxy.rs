@@ -20,6 +20,7 @@ pub enum Damage {
 struct Way {
     ends: [TcpStream; 2],
     flips: [AtomicBool; 2],
+    dies_of_data: AtomicBool,
     dies_of_text: Arc<AtomicBool>,
     renames: Renames,
 }
@@ -64,6 +65,7 @@ impl Proxy {
                 let way = Arc::new(Way {
                     ends: [client, server],
                     flips: Default::default(),
+                    dies_of_data: AtomicBool::new(false),
                     dies_of_text: text.clone(),
                     renames: names.clone(),
                 });
@@ -108,6 +110,11 @@ impl Proxy {
         }
     }
 
+    /// Cuts the connection `n` instead of passing on the next data of the target: a command is under way then.
+    pub fn cut_at_data(&self, n: usize) {
+        self.ways.lock()[n].dies_of_data.store(true, Ordering::Relaxed);
+    }
+
     /// From now on a connection is cut when a Text Request passes.
     pub fn die_of_text(&self) {
         self.dies_of_text.store(true, Ordering::Relaxed);
@@ -142,6 +149,9 @@ impl Way {
             // start of a chunk.
             let text = from == 0 && buffer[0] & 0x3f == TEXT_REQUEST;
             if text && self.dies_of_text.load(Ordering::Relaxed) {
+                break;
+            }
+            if from == 1 && n >= LONG && self.dies_of_data.load(Ordering::Relaxed) {
                 break;
             }
             if n >= LONG && self.flips[from].swap(false, Ordering::Relaxed) {

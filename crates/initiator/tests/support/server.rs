@@ -32,6 +32,14 @@ pub fn server() -> Server {
     server_with(|_| {})
 }
 
+/// A server that offers every ErrorRecoveryLevel, and a session again at once.
+pub fn level_server() -> Server {
+    server_with(|config| {
+        let bounds = &mut config.targets[0].bounds;
+        (bounds.error_recovery_level, bounds.default_time2wait_s) = (2, 0);
+    })
+}
+
 pub fn end(server: Server) {
     server.shutdown(Duration::from_secs(5));
 }
