@@ -1,7 +1,7 @@
-// Constants of CRCs with a polynomial that is known when the circuit is made.
+// What SET_POLY exchanges, and constants of CRCs with a polynomial that is known when the circuit is made.
 //
 // A register is a polynomial over GF(2): bit b is the coefficient of x^(31 - b). A matrix has a column for each bit: column b is
-// what bit b becomes. Everything here runs at elaboration only.
+// what bit b becomes. The functions run at elaboration only.
 package crc_pkg;
   // What SET_POLY exchanges: the polynomial, reflected; the register before the first byte; what the register is combined with after the last.
   typedef struct packed {

@@ -79,7 +79,7 @@ codes!(
         NO_TASK = 4,
         /// The Initiator Task Tag belongs to another task of the connection.
         ITT_IN_USE = 5,
-        /// The table of commands or the queue of raw PDUs is full.
+        /// The table of commands or the queue of raw PDUs is full, or the circuit has no room for a change of the polynomial.
         TABLE_FULL = 6,
         /// The scatter/gather list has too many elements, or too few bytes.
         BAD_SGL = 7,
