@@ -7,7 +7,7 @@ use offload::encoding::{
     CommandEntry, CommandState, DataAddressEntry, R2tEntry, SessionEntry, SessionState, SnackCause,
     SnackEntry as SnackRecord, SnackState, StopReason,
 };
-use offload::limits::MAX_COMPLETIONS;
+use offload::limits::{COMPLETIONS_PER_PDU, MAX_COMPLETIONS};
 use offload::{Busy, Caps, Engine, HostMem, Tables};
 
 use crate::Width;
@@ -16,9 +16,6 @@ use crate::packed::{bytes, words};
 use crate::snack_table::SnackEntry;
 use crate::task::{Element, RxPart, TaskPost, TxPart, ends_of_list};
 use crate::tx::Burst;
-
-/// Completions that a PDU can cause: no PDU is begun without room for so many.
-const COMPLETIONS_PER_PDU: usize = 4;
 
 /// A read of host memory that the circuit has asked for.
 struct Read {
@@ -77,6 +74,7 @@ impl Circuit {
         }
     }
 
+    /// No PDU is begun without room for all that it can cause.
     fn has_room(&self) -> bool {
         self.completions.len() + COMPLETIONS_PER_PDU <= MAX_COMPLETIONS
     }
@@ -368,14 +366,6 @@ impl RtlEngine {
         self.circuit.borrow().cycles
     }
 
-    /// The largest data segment in either direction, in bytes.
-    pub fn buffer_bytes(width: Width) -> u32 {
-        match width {
-            Width::Bits64 => 4096,
-            Width::Bits512 => 65536,
-        }
-    }
-
     /// Gives bytes until the circuit takes no more of them; returns how many it has accepted.
     fn give(circuit: &mut Circuit, memory: &mut dyn HostMem, bytes: &[u8]) -> usize {
         let receives = Given { receives: true, ..Given::default() };
@@ -393,7 +383,7 @@ impl RtlEngine {
         sent
     }
 
-    /// Gives the circuit a descriptor and bytes from the peer, and runs it until nothing more happens, without the stops between the
+    /// Gives the circuit descriptors and bytes from the peer, and runs it until nothing more happens, without the stops between the
     /// calls of [`Engine`]: as hardware would. Returns the ports of each cycle. The bytes must be taken as they come: the connection
     /// neither stops nor waits for room. For measurements; host memory answers in the next cycle.
     ///
@@ -402,15 +392,15 @@ impl RtlEngine {
     pub fn run_free(
         &mut self,
         memory: &mut dyn HostMem,
-        descriptor: Option<&[u8; 64]>,
+        descriptors: &[[u8; 64]],
         received: &[u8],
     ) -> Vec<Ports> {
         let circuit = self.circuit.get_mut();
-        let (mut descriptor, mut at, mut quiet, mut cycles) = (descriptor, 0, 0, Vec::new());
-        while descriptor.is_some() || at < received.len() || quiet < circuit.patience() {
+        let (mut descriptors, mut at, mut quiet, mut cycles) = (descriptors, 0, 0, Vec::new());
+        while !descriptors.is_empty() || at < received.len() || quiet < circuit.patience() {
             let beat = &received[at..received.len().min(at + circuit.width.bytes())];
             let beat = (!beat.is_empty()).then_some(beat);
-            let answers = !circuit.reads.is_empty();
+            let (descriptor, answers) = (descriptors.first(), !circuit.reads.is_empty());
             circuit
                 .cycle(memory, Given { descriptor, beat, receives: true, sends: true, ..Given::default() });
             let last = &circuit.last;
@@ -424,7 +414,7 @@ impl RtlEngine {
                 completion: last.done_valid != 0,
             };
             assert!(last.stopped == 0 && cycles.len() < 1 << 20, "the circuit takes what comes");
-            descriptor = descriptor.filter(|_| !ports.descriptor);
+            descriptors = &descriptors[usize::from(ports.descriptor)..];
             at += beat.filter(|_| ports.receive).map_or(0, <[u8]>::len);
             let works = ports != Ports::default() || circuit.is_at_work();
             quiet = if works { 0 } else { quiet + 1 };
@@ -466,7 +456,7 @@ impl RtlEngine {
 
 impl Engine for RtlEngine {
     fn caps(&self) -> Caps {
-        let buffer_bytes = Self::buffer_bytes(self.circuit.borrow().width);
+        let buffer_bytes = self.circuit.borrow().width.buffer_bytes();
         Caps { connections: 1, buffer_bytes, ..Caps::SOFTWARE }
     }
 

@@ -1,10 +1,10 @@
 //! The transmit half of the engine: command buffer, control module, transmit module.
 
+use crate::Width;
 use crate::ffi::{ENGINE_TX64, ENGINE_TX512, EngineTxIn, EngineTxOut, Model};
 use crate::packed::{bytes, words};
 use crate::task::{StoreRequest, TaskPost};
 use crate::tx::{TxCycle, TxInputs, common_inputs, common_outputs};
-use crate::{Tx, Width};
 
 /// The answer of the task store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,11 +66,6 @@ impl EngineTx {
         let reset = EngineTxIn { rst: 1, ..EngineTxIn::default() };
         let ignored = (0..3).map(|_| model.cycle(&reset).tx.failed).last().unwrap_or(0);
         Self { model, width, ignored }
-    }
-
-    /// The largest data segment.
-    pub fn buffer_bytes(width: Width) -> u32 {
-        Tx::buffer_bytes(width)
     }
 
     /// One cycle. The host takes completions and requests at once.

@@ -20,6 +20,14 @@ impl Width {
             Self::Bits512 => 64,
         }
     }
+
+    /// The largest data segment in either direction, in bytes.
+    pub fn buffer_bytes(self) -> u32 {
+        match self {
+            Self::Bits64 => 4096,
+            Self::Bits512 => 65536,
+        }
+    }
 }
 
 /// What login has settled.

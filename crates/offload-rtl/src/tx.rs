@@ -16,7 +16,7 @@ pub struct TxSettings {
     pub initial_r2t: bool,
     /// ImmediateData=Yes.
     pub immediate_data: bool,
-    /// Largest data segment that is sent: at most [`Tx::buffer_bytes`].
+    /// Largest data segment that is sent: at most [`Width::buffer_bytes`].
     pub max_send: u32,
     /// MaxBurstLength.
     pub max_burst: u32,
@@ -234,14 +234,6 @@ impl Tx {
         let open = TxIn { open: 1, open_cmd_sn: cmd_sn, ..tx.inputs(&TxInputs::default()) };
         tx.model.cycle(&open);
         tx
-    }
-
-    /// The largest data segment.
-    pub fn buffer_bytes(width: Width) -> u32 {
-        match width {
-            Width::Bits64 => 4096,
-            Width::Bits512 => 65536,
-        }
     }
 
     /// SET_PARAMS.

@@ -4,13 +4,17 @@
 #[path = "../../offload/tests/common/mod.rs"]
 mod common;
 
-use common::{BOTH_DIGESTS, Bench, SGL_ADDR, open_conn, pattern, task_done};
+use common::{BOTH_DIGESTS, Bench, open_conn, pattern, task_done};
 use crc::{CRC_32_ISO_HDLC, Crc};
+use offload::Engine;
 use offload::encoding::{
-    Abort, Completion, OpenConn, PostTask, SetPoly, SglElement, TaskResult, conn_flags, task_flags,
+    Abort, Completion, OpenConn, SetPoly, SglElement, TaskResult, conn_flags, task_flags,
 };
-use offload::{Engine, HostMem};
 use offload_rtl::{Ports, RtlEngine, Width};
+
+/// A change to the polynomial of `crc::CRC_32_ISO_HDLC`.
+const CRC32: SetPoly =
+    SetPoly { conn: 0, user: 0, polynomial: 0x04c1_1db7, init: u32::MAX, xor_out: u32::MAX };
 
 const WIDTHS: [Width; 2] = [Width::Bits64, Width::Bits512];
 
@@ -26,19 +30,10 @@ fn completions(width: Width, elements: u32, early: usize) -> (Vec<(u32, TaskResu
     let data_in = bench.data_in(1, 0, 0, &[5; 512], Some(100));
     let early = early * width.bytes();
     bench.rx(&data_in[..early]);
-    let list: Vec<u8> = (0..elements)
-        .flat_map(|n| SglElement { addr: bench.data_addr(2) + u64::from(n), length: 1 }.emit())
-        .collect();
-    bench.memory.write(SGL_ADDR, &list).expect("in host memory");
-    let short = PostTask {
-        flags: task_flags::READ,
-        itt: 2,
-        edtl: 1000,
-        sgl_elements: elements as u16,
-        sgl_addr: SGL_ADDR,
-        ..PostTask::default()
-    };
-    let ports = bench.engine.run_free(&mut bench.memory, Some(&short.emit()), &data_in[early..]);
+    let list: Vec<_> =
+        (0..elements).map(|n| SglElement { addr: bench.data_addr(2) + u64::from(n), length: 1 }).collect();
+    let short = bench.task_with(2, task_flags::READ, 1000, &list);
+    let ports = bench.engine.run_free(&mut bench.memory, &[short.emit()], &data_in[early..]);
     let mut done: Vec<_> =
         task_done(&bench.completions()).iter().map(|done| (done.itt, done.result)).collect();
     done.sort_by_key(|(itt, _)| *itt);
@@ -79,7 +74,7 @@ fn pdu_and_snack(width: Width, before: u32, early: usize) -> [usize; 2] {
     let early = early * width.bytes();
     bench.rx(&pdu[..early]);
     assert!(bench.completions().is_empty(), "nothing has ended yet");
-    let ports = bench.engine.run_free(&mut bench.memory, None, &pdu[early..]);
+    let ports = bench.engine.run_free(&mut bench.memory, &[], &pdu[early..]);
     let cycles = completion_cycles(&ports);
     let done = bench.completions();
     let case = format!("{width:?}, {before} commands before, {early} bytes early: {done:?}");
@@ -116,15 +111,15 @@ fn a_connection_ends_behind_the_pdu_at_hand() {
     let abort = Abort { itt: u32::MAX, ..Abort::default() }.emit();
     for width in WIDTHS {
         let open = OpenConn { raw_slots: PDUS as u16, ..open_conn(BOTH_DIGESTS, 0) };
-        let run = |descriptor: Option<&[u8; 64]>, pdus: usize| {
+        let run = |descriptors: &[[u8; 64]], pdus: usize| {
             let mut bench = Bench::with(RtlEngine::new(width, 1), open);
-            let data = pattern(1, bench.engine.caps().buffer_bytes as usize / 8);
+            let data = pattern(1, width.buffer_bytes() as usize / 8);
             let pdu = bench.data_in(99, 0, 0, &data, None);
-            let ports = bench.engine.run_free(&mut bench.memory, descriptor, &pdu.repeat(pdus));
+            let ports = bench.engine.run_free(&mut bench.memory, descriptors, &pdu.repeat(pdus));
             (ports, bench.completions(), pdu.len())
         };
-        let end = completion_cycles(&run(Some(&abort), 0).0)[0];
-        let (ports, _, length) = run(None, PDUS);
+        let end = completion_cycles(&run(&[abort], 0).0)[0];
+        let (ports, _, length) = run(&[], PDUS);
         let receives: Vec<usize> = (0..ports.len()).filter(|cycle| ports[*cycle].receive).collect();
         let reported = completion_cycles(&ports);
         // All of a PDU has been received when the connection ends, and it is being written to host memory.
@@ -133,7 +128,7 @@ fn a_connection_ends_behind_the_pdu_at_hand() {
             received + 4 < end && reported[pdus - 1] > end
         };
         let pdus = (1..=PDUS).find(at_hand).expect("one is at hand");
-        let (ports, done, _) = run(Some(&abort), pdus);
+        let (ports, done, _) = run(&[abort], pdus);
         let (last, before) = done.split_last().expect("the end is reported");
         assert!(matches!(last, Completion::TaskDone(_)), "{width:?}: {done:?}");
         assert!(before.iter().all(|done| matches!(done, Completion::RawPdu(_))), "{done:?}");
@@ -149,8 +144,7 @@ fn the_polynomial_changes_between_two_of_the_pdus_that_are_queued() {
     for itt in 1..=20 {
         bench.post(itt, task_flags::READ, 512);
     }
-    let crc32 = SetPoly { polynomial: 0x04c1_1db7, init: u32::MAX, xor_out: u32::MAX, ..SetPoly::default() };
-    bench.engine.run_free(&mut bench.memory, Some(&crc32.emit()), &[]);
+    bench.engine.run_free(&mut bench.memory, &[CRC32.emit()], &[]);
     let new = Crc::<u32>::new(&CRC_32_ISO_HDLC);
     let sent = bench.tx();
     let is_new = |pdu: &[u8]| {

@@ -2,10 +2,13 @@
 //! are deterministic, so they must be equal. `make rtl-cycles` writes the file.
 #![forbid(unsafe_code)]
 
+#[path = "../../offload/tests/common/mod.rs"]
+mod common;
+
 use std::path::Path;
 
-use offload::encoding::{OpenConn, PostTask, SglElement, TaskDone, TaskResult, conn_flags, task_flags};
-use offload::{Engine, FlatMemory, HostMem};
+use common::{BOTH_DIGESTS, Bench, open_conn};
+use offload::encoding::{conn_flags, task_flags};
 use offload_rtl::{
     Beat64, BeatWide, Crc64, CrcWide, Polynomial, Ports, RtlEngine, RxPacket, RxSettings, Verdict, Width,
 };
@@ -38,7 +41,7 @@ struct Times {
 /// Sends whole beats without pauses to a taker that always takes, until the verdict about the last of `pdus` PDUs.
 fn send(mut rx: RxPacket, stream: &[u8], pdus: usize, expected: Verdict) -> Times {
     let bytes = rx.width().bytes();
-    let max_data = if bytes == 8 { 4096 } else { 65536 };
+    let max_data = rx.width().buffer_bytes();
     rx.restart(RxSettings { header_digest: true, data_digest: true, max_data }, 0);
     // The narrow unit fills its tables first.
     (0..200).for_each(|_| assert_eq!(rx.cycle(None, 0, true).failed, 0));
@@ -90,38 +93,11 @@ fn stages(width: Width) -> Value {
 /// The transmit stages of one command with the data of a frame as immediate data, in the whole engine: when, in cycles after the
 /// descriptor was offered.
 fn tx_stages(width: Width) -> Value {
-    const LIST: u64 = 0x1_0000;
-    const DATA: u64 = LIST + 0x1000;
-    let mut memory = FlatMemory::new(LIST, 0x1_0000);
-    let list = SglElement { addr: DATA, length: FRAME_DATA as u32 }.emit();
-    memory.write(LIST, &list).expect("in host memory");
-    let mut engine = RtlEngine::new(width, 1);
-    let open = OpenConn {
-        flags: conn_flags::HEADER_DIGEST | conn_flags::DATA_DIGEST | conn_flags::IMMEDIATE_DATA,
-        max_outstanding_r2t: 1,
-        raw_slots: 1,
-        raw_addr: DATA + 0x1000,
-        raw_slot_bytes: 1068 + 4096,
-        max_recv_data_segment_length: 4096,
-        max_send_data_segment_length: 4096,
-        max_burst_length: 4096,
-        first_burst_length: 4096,
-        max_cmd_sn: 9,
-        ..OpenConn::default()
-    };
-    engine.submit(&mut memory, &open.emit()).expect("there is room");
-    let done = engine.poll().expect("OPEN_CONN is done at once");
-    assert_eq!(TaskDone::parse(&done).result, TaskResult::GOOD);
-    let post = PostTask {
-        flags: task_flags::WRITE,
-        edtl: FRAME_DATA as u32,
-        sgl_elements: 1,
-        sgl_addr: LIST,
-        ..PostTask::default()
-    };
-    let cycles = engine.run_free(&mut memory, Some(&post.emit()), &[]);
-    let mut pdu = vec![0; 2 * FRAME_DATA];
-    let pdu_bytes = engine.tx(&mut memory, 0, &mut pdu);
+    let open = open_conn(BOTH_DIGESTS | conn_flags::IMMEDIATE_DATA, 0);
+    let mut bench = Bench::with(RtlEngine::new(width, 1), open);
+    let post = bench.task(1, task_flags::WRITE, FRAME_DATA as u32);
+    let cycles = bench.engine.run_free(&mut bench.memory, &[post.emit()], &[]);
+    let pdu_bytes = bench.tx().len();
     assert_eq!(pdu_bytes, 48 + 4 + FRAME_DATA + 4);
     let when = |is: fn(&Ports) -> bool| -> Vec<usize> {
         (1..).zip(&cycles).filter(|(_, ports)| is(ports)).map(|(cycle, _)| cycle).collect()
@@ -167,9 +143,10 @@ fn measure() -> Value {
     let mut wide = CrcWide::new(Polynomial::Crc32c, ONES, ONES, 1);
     let beat = Beat64 { data: [0; 8], keep: 0xff, last: true };
     let wide_beat = BeatWide { data: [0; 64], keep: !0, last: true };
-    let rates: Vec<Value> = [(Width::Bits64, 4096), (Width::Bits512, 65536)]
+    let rates: Vec<Value> = [Width::Bits64, Width::Bits512]
         .into_iter()
-        .flat_map(|(width, most)| {
+        .flat_map(|width| {
+            let most = width.buffer_bytes() as usize;
             let sizes = (7..=16).map(|power| 1 << power).filter(move |bytes| *bytes <= most);
             sizes.map(move |bytes| rate(width, bytes))
         })

@@ -109,7 +109,7 @@ impl Host {
         let bounds = Bounds {
             header_digest: DigestPolicy::Required,
             data_digest: DigestPolicy::Required,
-            max_recv_data_segment_length: RtlEngine::buffer_bytes(width),
+            max_recv_data_segment_length: width.buffer_bytes(),
             max_burst_length: 64 * 1024,
             first_burst_length: 16 * 1024,
             initial_r2t: !immediate,

@@ -13,8 +13,7 @@ use std::path::Path;
 
 use common::{BOTH_DIGESTS, Bench, open_conn, pattern, task_done};
 use offload::Engine;
-use offload::HostMem;
-use offload::encoding::{OpenConn, PostTask, SglElement, TaskResult, conn_flags, task_flags};
+use offload::encoding::{OpenConn, TaskResult, conn_flags, task_flags};
 use offload_rtl::{Ports, RtlEngine, Width};
 use peer::{DATA_IN, FINAL, Header, R2T, RESPONSE, STATUS};
 
@@ -39,26 +38,15 @@ impl Play {
     }
 
     fn post(&mut self, flags: u8, edtl: u32) {
-        let addr = self.bench.data_addr(ITT);
-        let list = SglElement { addr, length: edtl }.emit();
-        self.bench.memory.write(common::SGL_ADDR, &list).expect("in host memory");
-        let post = PostTask {
-            flags,
-            itt: ITT,
-            edtl,
-            sgl_elements: 1,
-            sgl_addr: common::SGL_ADDR,
-            sense_addr: common::SENSE_ADDR,
-            ..PostTask::default()
-        };
-        let ports = self.bench.engine.run_free(&mut self.bench.memory, Some(&post.emit()), &[]);
+        let post = self.bench.task(ITT, flags, edtl);
+        let ports = self.bench.engine.run_free(&mut self.bench.memory, &[post.emit()], &[]);
         self.phases.push(("POST_TASK", ports));
     }
 
     fn arrives(&mut self, what: &'static str, pdus: &[(Header, &[u8])]) {
         let bytes: Vec<u8> =
             pdus.iter().flat_map(|(header, data)| header.pdu(&self.open, &[], data)).collect();
-        let ports = self.bench.engine.run_free(&mut self.bench.memory, None, &bytes);
+        let ports = self.bench.engine.run_free(&mut self.bench.memory, &[], &bytes);
         self.phases.push((what, ports));
     }
 

@@ -209,7 +209,7 @@ impl Pair {
     }
 
     fn open(&mut self) {
-        let most = EngineTx::buffer_bytes(self.width);
+        let most = self.width.buffer_bytes();
         let cmd_sn = self.random.u32(..);
         let mut open = OpenConn {
             max_outstanding_r2t: self.random.u16(1..=8),
@@ -350,7 +350,7 @@ impl Pair {
     }
 
     fn others(&mut self) {
-        let most = EngineTx::buffer_bytes(self.width).min(8192);
+        let most = self.width.buffer_bytes().min(8192);
         let tags: Vec<u32> = self.host.tasks.values().map(|task| task.itt).collect();
         match self.random.u8(..6) {
             0..2 if !tags.is_empty() => {

@@ -46,7 +46,7 @@ type Seen = BTreeMap<&'static str, usize>;
 fn random_open(width: Width, level: u8, random: &mut fastrand::Rng) -> OpenConn {
     let flags = random.u8(..) & 0x0f;
     let cmd_sn = if random.bool() { u32::MAX - random.u32(..20) } else { random.u32(..) };
-    let most = Tx::buffer_bytes(width).min(8192);
+    let most = width.buffer_bytes().min(8192);
     OpenConn {
         max_outstanding_r2t: random.u16(1..=8),
         max_send_data_segment_length: random.u32(512..=most),
@@ -305,7 +305,7 @@ impl Pair {
     }
 
     fn set_params(&mut self, width: Width) {
-        let max_send = self.random.u32(512..=Tx::buffer_bytes(width).min(8192));
+        let max_send = self.random.u32(512..=width.buffer_bytes().min(8192));
         let set = SetParams {
             max_send_data_segment_length: max_send,
             max_recv_data_segment_length: self.open.max_recv_data_segment_length,

@@ -85,20 +85,31 @@ impl<E: Engine> Bench<E> {
         self.engine.submit(&mut self.memory, record).expect("there is room");
     }
 
-    /// A task whose memory is two elements, so that data crosses from one to the other.
+    /// Posts a task whose memory is two elements, so that data crosses from one to the other.
     pub fn post(&mut self, itt: u32, flags: u8, edtl: u32) {
         let first = edtl / 3;
         let addr = self.data_addr(itt);
-        let mut list = Vec::new();
-        if first > 0 {
-            list.extend(SglElement { addr, length: first }.emit());
-        }
-        list.extend(SglElement { addr: addr + u64::from(first), length: edtl - first }.emit());
-        if edtl == 0 {
-            list.clear();
-        }
-        self.memory.write(SGL_ADDR, &list).expect("in host memory");
-        let post = PostTask {
+        let list = [(addr, first), (addr + u64::from(first), edtl - first)];
+        let list: Vec<_> = list
+            .into_iter()
+            .filter(|(_, length)| *length > 0)
+            .map(|(addr, length)| SglElement { addr, length })
+            .collect();
+        let post = self.task_with(itt, flags, edtl, &list);
+        self.submit(&post.emit());
+    }
+
+    /// A task whose memory is one element.
+    pub fn task(&mut self, itt: u32, flags: u8, edtl: u32) -> PostTask {
+        let addr = self.data_addr(itt);
+        self.task_with(itt, flags, edtl, &[SglElement { addr, length: edtl }])
+    }
+
+    /// A task with this list, which is in host memory then.
+    pub fn task_with(&mut self, itt: u32, flags: u8, edtl: u32, list: &[SglElement]) -> PostTask {
+        let bytes: Vec<u8> = list.iter().flat_map(SglElement::emit).collect();
+        self.memory.write(SGL_ADDR, &bytes).expect("in host memory");
+        PostTask {
             flags,
             conn: 0,
             itt,
@@ -108,11 +119,10 @@ impl<E: Engine> Bench<E> {
             edtl,
             attr: 0,
             priority: 0,
-            sgl_elements: (list.len() / SglElement::BYTES) as u16,
+            sgl_elements: list.len() as u16,
             sgl_addr: SGL_ADDR,
             sense_addr: SENSE_ADDR + 256 * u64::from(itt),
-        };
-        self.submit(&post.emit());
+        }
     }
 
     pub fn data_addr(&self, itt: u32) -> u64 {
