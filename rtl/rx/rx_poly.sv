@@ -1,6 +1,6 @@
 // Changes of the polynomial on the receive side, at 64 bit: each waits for its place in the stream.
 //
-//   set --> [ waits ] -- the next PDU begins behind it --> DUE -- its lengths were read --> MOVES -- its first beat is at the CRC units --> set_o
+//   set --> [ waits ] -- the next PDU begins behind it --> DUE -- its lengths were read --> MOVES -- its first beat is at the CRC units --> NONE
 //
 // The next PDU is that whose lengths are read next. One change is due or moves, another can wait. A change that comes while one waits takes its
 // place, if no PDU can begin between the two: a PDU has 48 bytes at least. Else it is refused (`full_o`): the lengths of a PDU were not read
@@ -11,7 +11,7 @@ module rx_poly
 (
     input  wire                clk,
     input  wire                rst,
-    // One cycle: what was under way is dropped, and a change of it is due.
+    // One cycle: changes under way are dropped; if there was one, or `set_i`, `poly_i` is due.
     input  wire                restart_i,
     // One cycle, not while `full_o` was on the cycle before. The polynomial stays until the next.
     input  wire                set_i,
@@ -29,8 +29,8 @@ module rx_poly
     output polynomial_t        poly_o,
     output logic               full_o
 );
-  // Two beats can be accepted between `full_o` and the change.
-  localparam logic [63:0] Bhs = 64'd48, Late = 64'd16;
+  // One beat can be accepted between `full_o` and the change: that of the cycle of `set_i`.
+  localparam logic [63:0] Bhs = 64'd48, Late = 64'd8;
   typedef enum logic [1:0] {
     NONE,
     DUE,

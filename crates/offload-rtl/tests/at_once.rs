@@ -157,3 +157,25 @@ fn the_polynomial_changes_between_two_of_the_pdus_that_are_queued() {
     assert_eq!(changed.len(), 20);
     assert!(changed.is_sorted() && changed[3], "{changed:?}");
 }
+
+/// A change that comes while another waits would take its place. It is refused when a PDU may begin between the two, as the lengths of the
+/// PDU at hand are not known yet.
+#[test]
+fn a_change_of_the_polynomial_does_not_replace_one_that_the_next_pdu_has() {
+    let mut bench = Bench::with(RtlEngine::new(Width::Bits64, 1), open_conn(conn_flags::HEADER_DIGEST, 0));
+    let first = bench.data_in(98, 0, 0, &[], None);
+    // Of two words the circuit reads the lengths.
+    let (begun, rest) = first.split_at(7);
+    assert_eq!(bench.rx(begun), begun.len());
+    bench.submit(&CRC32.emit());
+    bench.crc = Crc::<u32>::new(&CRC_32_ISO_HDLC);
+    let next = bench.data_in(99, 0, 0, &[], None);
+    let other = SetPoly { init: 0, ..CRC32 };
+    // No descriptor has the first one's kind: the second is executed so much later.
+    bench.engine.run_free(&mut bench.memory, &[[0; 64], other.emit()], &[rest, &next].concat());
+    let done = bench.completions();
+    let results: Vec<_> = task_done(&done).iter().map(|done| done.result).collect();
+    assert_eq!(results, [TaskResult::GOOD, TaskResult::INVALID, TaskResult::TABLE_FULL]);
+    let raws = done.iter().filter(|done| matches!(done, Completion::RawPdu(_)));
+    assert_eq!(raws.count(), 2, "{done:?}");
+}
