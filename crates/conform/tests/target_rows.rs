@@ -6,7 +6,8 @@ use std::time::Duration;
 use conform::evil::{Act, Behaviour, EvilConfig, EvilTarget, Incoming, Scene};
 use conform::target::{Credentials, Options, rows, run};
 use conform::{
-    Command, DigestWish, Frame, LoginScript, RawPeer, Report, RowReport, Session, Transcript, Verdict,
+    Command, DigestWish, Frame, LoginScript, RawPeer, Received, Report, RowReport, Session, Transcript,
+    Verdict,
 };
 use iscsi_wire::{
     DataIn, DataOut, DataSn, Itt, Lun, Opcode, Pdu, R2t, R2tSn, Reject, RejectReason, ScsiResponse, StatSn,
@@ -197,6 +198,7 @@ fn broken_framing_and_digests_are_caught() {
     caught("PDU-02", plain(), changing(Opcode::NopIn, |frame| frame.set_bits(47, 1)));
     caught("PDU-06", plain(), changing(Opcode::TaskManagementResponse, |frame| frame.data([0; 4])));
     caught("NOP-01", plain(), changing(Opcode::NopIn, |frame| frame.data(*b"other data")));
+    caught("NOP-01", plain(), changing(Opcode::NopIn, flipped));
     let flip = |frame: Frame| frame.data_digest(DigestWish::Flip(1));
     caught("DIG-01", plain(), changing(Opcode::NopIn, flip));
     let off = EvilConfig { data_digest: vec!["None"], ..EvilConfig::default() };
@@ -285,6 +287,62 @@ fn broken_transfers_are_caught() {
     );
 }
 
+/// Changes all of the data.
+fn flipped(frame: Frame) -> Frame {
+    let data: Vec<u8> = frame.data_bytes().iter().map(|byte| byte ^ 1).collect();
+    frame.data(data)
+}
+
+/// Each Data-Out that a row sends though it does not fit: the row, and how to tell it by its header and length.
+type WrongData = (&'static str, fn(&DataOut, usize) -> bool);
+
+const WRONG_DATA: &[WrongData] = &[
+    ("DAT-03", |data, _| data.buffer_offset == 4608),
+    ("DAT-03", |data, _| data.buffer_offset == 3584),
+    ("DAT-03", |data, _| data.buffer_offset == 65_536),
+    ("DAT-03", |data, _| data.buffer_offset == 0xffff_fff0),
+    ("DAT-03", |_, length| length == 4608),
+    ("DAT-03", |data, _| data.data_sn.0 == 5),
+    ("DAT-03", |data, _| data.data_sn.0 == 0 && data.buffer_offset == 4096),
+    ("DAT-04", |data, _| data.itt.0 == 0x7eee_0001),
+    ("DAT-04", |data, _| data.ttt.0 > 0x0f0f_0000 && !data.ttt.is_reserved()),
+    ("DAT-04", |data, _| data.lun != Lun(0)),
+    ("R2T-04", |data, length| data.final_bit && length == 4096 && !data.ttt.is_reserved()),
+];
+
+/// Closes the connection at each wrong Data-Out of the row, but does `instead` at the one with this place in the table.
+fn strict(
+    row: &'static str,
+    at: Option<usize>,
+    instead: fn(&Scene, &Received, Itt) -> Vec<Act>,
+) -> Behaviour {
+    Behaviour::good().incoming(move |scene, rx| {
+        let Ok(Pdu::DataOut(data)) = rx.pdu() else { return Incoming::Serve };
+        let found = WRONG_DATA.iter().position(|(of, is_it)| *of == row && is_it(&data, rx.data.len()));
+        match found {
+            Some(found) if at == Some(found) => Incoming::Instead(instead(scene, rx, data.itt)),
+            Some(_) => Incoming::Instead(vec![Act::Close]),
+            None => Incoming::Serve,
+        }
+    })
+}
+
+fn nothing(_: &Scene, _: &Received, _: Itt) -> Vec<Act> {
+    Vec::new()
+}
+
+#[test]
+fn wrong_data_may_end_the_connection_but_is_not_accepted() {
+    for row in ["DAT-03", "DAT-04", "R2T-04"] {
+        let report = run_on(EvilConfig::default(), strict(row, None, nothing), &[row]);
+        assert_eq!(report.passed(), 1, "{report}");
+    }
+    for (at, (row, _)) in WRONG_DATA.iter().enumerate() {
+        let accepting = strict(row, Some(at), |scene, _, itt| vec![Act::Answer(Frame::of(good(itt, scene)))]);
+        caught(row, EvilConfig::default(), accepting);
+    }
+}
+
 /// Answers GOOD to Data-Out PDUs that are as described, whatever is wrong with them.
 fn careless(is_bad: impl Fn(&DataOut, usize) -> bool + Send + 'static) -> Behaviour {
     Behaviour::good().incoming(move |scene, rx| match rx.pdu() {
@@ -307,37 +365,20 @@ fn broken_data_is_caught() {
     };
     caught("DAT-02", plain(), changing_reads(|frame| frame.patch(36, &[0, 0, 0, 7])));
     caught("DAT-02", plain(), changing_reads(|frame| frame.patch(40, &[0, 0, 2, 0])));
-    // Each thing that can be wrong with a Data-Out, accepted.
-    let ways: [fn(&DataOut, usize) -> bool; 6] = [
-        |data, _| data.buffer_offset == 4608,
-        |data, _| data.buffer_offset == 3584,
-        |data, _| data.buffer_offset == 65_536,
-        |data, _| data.buffer_offset == 0xffff_fff0,
-        |_, length| length == 4608,
-        |data, _| data.data_sn.0 == 5,
-    ];
-    for way in ways {
-        caught("DAT-03", plain(), careless(way));
-    }
-    caught("DAT-03", plain(), careless(|data, _| data.data_sn.0 == 0 && data.buffer_offset == 4096));
-    let ways: [fn(&DataOut, usize) -> bool; 2] =
-        [|data, _| data.itt.0 == 0x7eee_0001, |data, _| data.lun != Lun(0)];
-    for way in ways {
-        caught("DAT-04", plain(), careless(way));
-    }
-    caught(
-        "DAT-04",
-        plain(),
-        careless(|data, _| !data.final_bit || data.ttt.0 > 0x0f0f_0000 && !data.ttt.is_reserved()),
-    );
     // What should not have been written is read.
-    for row in ["DAT-01", "DAT-02", "DAT-03", "DAT-04", "DAT-06", "DAT-08"] {
-        let flipped = changing_reads(|frame| {
-            let data: Vec<u8> = frame.data_bytes().iter().map(|byte| byte ^ 1).collect();
-            frame.data(data)
-        });
-        caught(row, plain(), flipped);
+    for row in ["DAT-01", "DAT-02", "DAT-06", "DAT-08"] {
+        caught(row, plain(), changing_reads(flipped));
     }
+    for row in ["DAT-03", "DAT-04"] {
+        let reads = |frame: Frame| if frame.data_bytes().len() < 512 { frame } else { flipped(frame) };
+        caught(
+            row,
+            plain(),
+            strict(row, None, nothing).every(Opcode::DataIn, move |_, frame| vec![Act::Send(reads(frame))]),
+        );
+    }
+    // A GOOD that brings less than was written.
+    caught("DAT-01", plain(), empty_handed());
     // A target that takes empty PDUs for the end of the data, and one that rejects them.
     caught("DAT-06", plain(), careless(|_, length| length == 0));
     let rejecting = Behaviour::good().incoming(|_, rx| match rx.pdu() {
@@ -378,11 +419,6 @@ fn broken_requests_for_data_are_caught() {
     let plain = EvilConfig::default;
     caught("R2T-01", plain(), changing(Opcode::R2t, |frame| frame.patch(8, &[0, 1])));
     caught("R2T-01", plain(), changing(Opcode::R2t, |frame| frame.patch(20, &[0xff; 4])));
-    caught(
-        "R2T-04",
-        plain(),
-        careless(|data, length| data.final_bit && length == 4096 && !data.ttt.is_reserved()),
-    );
     caught("R2T-05", plain(), changing(Opcode::R2t, |frame| frame.patch(36, &[0, 0, 0, 9])));
     let twice = Behaviour::good().every(Opcode::R2t, |_, frame| {
         let Ok(r2t) = R2t::parse(&frame.bhs()) else { return vec![Act::Send(frame)] };
