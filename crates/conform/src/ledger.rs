@@ -150,14 +150,16 @@ impl Ledger {
             Pdu::ScsiResponse(p) if p.response == 0 && p.status == 2 && rx.data.len() < 2 => {
                 self.find("RSP-01", format!("CHECK CONDITION without sense: {}", rx.line()));
             }
-            Pdu::ScsiResponse(p) if p.residual_count != 0 && !p.overflow && !p.underflow => {
-                self.find(
-                    "RES-01",
-                    format!("Residual Count {} without O and U: {}", p.residual_count, rx.line()),
-                );
-            }
-            Pdu::ScsiResponse(p) if p.overflow && p.underflow => {
-                self.find("RES-01", format!("both O and U: {}", rx.line()));
+            Pdu::ScsiResponse(p) => self.check_residual(p.overflow, p.underflow, p.residual_count, rx),
+            _ => {}
+        }
+    }
+
+    fn check_residual(&mut self, over: bool, under: bool, count: u32, rx: &Received) {
+        match (over, under) {
+            (true, true) => self.find("RES-01", format!("both O and U: {}", rx.line())),
+            (false, false) if count != 0 => {
+                self.find("RES-01", format!("Residual Count {count} without O and U: {}", rx.line()));
             }
             _ => {}
         }
@@ -169,6 +171,9 @@ impl Ledger {
         }
         if !p.status_bit && (p.overflow || p.underflow || p.residual_count != 0 || p.status != 0) {
             self.find("DAT-08", format!("status fields without S: {}", rx.line()));
+        }
+        if p.status_bit {
+            self.check_residual(p.overflow, p.underflow, p.residual_count, rx);
         }
         if p.acknowledge && self.error_recovery_level == 0 {
             self.find("SNK-08", format!("A bit at ErrorRecoveryLevel 0: {}", rx.line()));

@@ -341,6 +341,23 @@ fn wrong_data_may_end_the_connection_but_is_not_accepted() {
         let accepting = strict(row, Some(at), |scene, _, itt| vec![Act::Answer(Frame::of(good(itt, scene)))]);
         caught(row, EvilConfig::default(), accepting);
     }
+    // A task that hangs after the Reject of what was not for it.
+    let foreign = WRONG_DATA.iter().position(|(row, _)| *row == "DAT-04");
+    let hanging = strict("DAT-04", foreign, |scene, rx, _| {
+        vec![Act::Answer(refusal(scene, rx, RejectReason::InvalidPduField)), Act::Forget]
+    });
+    caught("DAT-04", EvilConfig::default(), hanging);
+}
+
+fn refusal(scene: &Scene, rx: &Received, reason: RejectReason) -> Frame {
+    let reject = Reject {
+        reason,
+        stat_sn: scene.stat_sn,
+        exp_cmd_sn: scene.exp_cmd_sn,
+        max_cmd_sn: scene.max_cmd_sn,
+        data_sn: DataSn(0),
+    };
+    Frame::of(reject).data(*rx.bhs.as_bytes())
 }
 
 /// Answers GOOD to Data-Out PDUs that are as described, whatever is wrong with them.
@@ -420,7 +437,7 @@ fn broken_requests_for_data_are_caught() {
     caught("R2T-01", plain(), changing(Opcode::R2t, |frame| frame.patch(8, &[0, 1])));
     caught("R2T-01", plain(), changing(Opcode::R2t, |frame| frame.patch(20, &[0xff; 4])));
     caught("R2T-05", plain(), changing(Opcode::R2t, |frame| frame.patch(36, &[0, 0, 0, 9])));
-    let twice = Behaviour::good().every(Opcode::R2t, |_, frame| {
+    let one_more = |frame: Frame| {
         let Ok(r2t) = R2t::parse(&frame.bhs()) else { return vec![Act::Send(frame)] };
         let more = R2t {
             ttt: Ttt(r2t.ttt.0 + 1),
@@ -429,8 +446,19 @@ fn broken_requests_for_data_are_caught() {
             ..r2t
         };
         vec![Act::Send(frame), Act::Send(Frame::of(more))]
+    };
+    caught("R2T-02", plain(), Behaviour::good().every(Opcode::R2t, move |_, frame| one_more(frame)));
+    // A limit of three is the target's own: a write of sixteen R2Ts keeps it, and the next one does not.
+    let three = || plain().key(keys::MAX_OUTSTANDING_R2T, "3");
+    let report = run_on(three(), Behaviour::good(), &["R2T-02"]);
+    assert_eq!(report.passed(), 1, "{report}");
+    let mut long = false;
+    let fourth = Behaviour::good().every(Opcode::R2t, move |_, frame| {
+        let number = R2t::parse(&frame.bhs()).map_or(0, |r2t| r2t.r2t_sn.0);
+        long |= number == 15;
+        if long && number == 2 { one_more(frame) } else { vec![Act::Send(frame)] }
     });
-    caught("R2T-02", plain(), twice);
+    caught("R2T-02", three(), fourth);
     // It takes unsolicited data as it comes.
     for row in ["UNS-02", "UNS-03", "UNS-04", "UNS-05"] {
         caught(row, plain(), Behaviour::good());
@@ -446,6 +474,17 @@ fn broken_answers_are_caught() {
         changing(Opcode::ScsiResponse, |frame| frame.clear_bits(1, 6).patch(44, &[0; 4])),
     );
     caught("RES-01", plain(), changing(Opcode::ScsiResponse, |frame| frame.patch(44, &[0, 0, 0, 1])));
+    caught(
+        "RES-01",
+        plain(),
+        changing(Opcode::ScsiResponse, |frame| {
+            if frame.bhs().as_bytes()[3] == 2 { frame.clear_bits(1, 6).patch(44, &[0; 4]) } else { frame }
+        }),
+    );
+    let uncalled = |frame: Frame| {
+        if frame.bhs().as_bytes()[1] & 7 == 1 { frame.patch(44, &[0, 0, 0, 1]) } else { frame }
+    };
+    caught("RES-01", plain(), changing(Opcode::DataIn, uncalled));
     let wrong_end = |frame: Frame| {
         if frame.bhs().as_bytes()[1] & 6 == 0 { frame } else { frame.patch(44, &[0, 0, 0, 1]) }
     };
@@ -460,14 +499,7 @@ fn broken_answers_are_caught() {
         if rx.bhs.opcode() != Opcode::NopOut.code() || !rx.bhs.itt().is_reserved() {
             return Incoming::Serve;
         }
-        let reject = Reject {
-            reason: RejectReason::InvalidPduField,
-            stat_sn: scene.stat_sn,
-            exp_cmd_sn: scene.exp_cmd_sn,
-            max_cmd_sn: scene.max_cmd_sn,
-            data_sn: DataSn(0),
-        };
-        Incoming::Instead(vec![Act::Answer(Frame::of(reject).data(*rx.bhs.as_bytes()))])
+        Incoming::Instead(vec![Act::Answer(refusal(scene, rx, RejectReason::InvalidPduField))])
     });
     caught("NOP-02", plain(), talkative);
     caught("LGO-02", plain(), changing(Opcode::LogoutResponse, |frame| frame.patch(2, &[0])));

@@ -50,6 +50,8 @@ struct Stage<'a> {
     pings: Vec<(Itt, Vec<u8>)>,
     /// The session has ended as it may, or was not granted: what follows up to the next one does not apply.
     over: bool,
+    /// What the session needs may be missing.
+    optional: bool,
 }
 
 impl From<LineError> for Stop {
@@ -67,18 +69,27 @@ impl<'a> Stage<'a> {
             tasks: BTreeMap::new(),
             pings: Vec::new(),
             over: false,
+            optional: false,
         }
     }
 
     fn step(&mut self, what: &What) -> RowResult {
+        if let What::Session { optional, .. } = what {
+            // A target that is known to grant it must do so.
+            self.optional = *optional && !self.ctx.only_usual();
+        }
+        match self.take(what) {
+            Err(Stop::NotApplicable(_)) if self.optional => {
+                (self.session, self.over) = (None, true);
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    fn take(&mut self, what: &What) -> RowResult {
         match what {
-            What::Session { values, optional } => match self.begin(values) {
-                Err(Stop::NotApplicable(_)) if *optional => {
-                    self.over = true;
-                    Ok(())
-                }
-                other => other,
-            },
+            What::Session { values, .. } => self.begin(values),
             _ if self.over => Ok(()),
             What::Send(line) => self.send(line.clone()),
             What::Await(wanted) => self.await_one(wanted),
@@ -122,6 +133,10 @@ impl<'a> Stage<'a> {
                 None => skip!("the target does not answer {key}, the row needs {value}"),
             }
         }
+        let params = &session.params;
+        let most = params.max_send_data_segment_length.min(params.max_recv_data_segment_length);
+        self.names.bind("most", most);
+        self.names.bind("first", params.first_burst_length);
         self.session = Some(session);
         Ok(())
     }

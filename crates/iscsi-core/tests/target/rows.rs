@@ -21,17 +21,22 @@ fn generous() -> MemoryTarget {
     MemoryTarget::new(policy)
 }
 
-/// Tools for rows with this target.
+/// Tools for rows with this target, which does what stands before `else`, and grants everything.
 fn context() -> Ctx {
+    let mut ctx = lenient();
+    ctx.accept_nothing_else();
+    ctx
+}
+
+/// Tools as for a target of which nothing is known.
+fn lenient() -> Ctx {
     let options = Options {
         target: Some(TARGET.to_owned()),
         lun: Some(0),
         timeout: Duration::from_secs(2),
         ..Options::new("memory", 0)
     };
-    let mut ctx = Ctx::over(Box::new(generous()), options).expect("a target");
-    ctx.accept_nothing_else();
-    ctx
+    Ctx::over(Box::new(generous()), options).expect("a target")
 }
 
 #[test]
@@ -56,8 +61,12 @@ fn every_row_in_text_is_kept() {
 }
 
 fn verdict(steps: &str) -> Verdict {
+    verdict_of(context(), steps)
+}
+
+fn verdict_of(mut ctx: Ctx, steps: &str) -> Verdict {
     let rows = Row::parse("x.rows", &format!("row NOP-01 a row of a test\n{steps}")).expect("no mistakes");
-    rows[0].verdict(&mut context())
+    rows[0].verdict(&mut ctx)
 }
 
 #[test]
@@ -110,10 +119,17 @@ fn rows_apply_where_the_target_grants_what_they_need() {
     assert!(na("with MaxConnections=99\nT< Reject"));
     assert!(na("with\nI> ScsiCommand itt=a F read=100\nT< Reject"), "no whole blocks");
     assert!(na("with\nI> ScsiCommand itt=a F write=4096\nT? R2t itt=a len=512"));
-    assert_eq!(
-        verdict("when MaxConnections=99\nT< Reject\nwith MaxConnections<=99\nT< nothing"),
-        Verdict::Pass
-    );
+    for part in [
+        "when MaxConnections=99\nT< Reject",
+        "when\nI> ScsiCommand itt=a F write=4096\nT? R2t itt=a ttt=x len=512\nT< Reject",
+        "when\nI> NopOut I itt=a data=16777215\nT< Reject",
+    ] {
+        let steps = format!("{part}\nwith MaxConnections<=99\nT< nothing");
+        assert_eq!(verdict_of(lenient(), &steps), Verdict::Pass, "{part}: it is left out");
+        assert!(na(&steps), "{part}: the target is known to grant it");
+        let steps = format!("{part}\nwith\nT< Reject");
+        assert!(verdict_of(lenient(), &steps).is_fail(), "{part}: what follows is played");
+    }
     assert!(
         verdict("with\nI> ScsiCommand itt=a F write=4096\nT? R2t itt=a offset=512").is_fail(),
         "not the length"

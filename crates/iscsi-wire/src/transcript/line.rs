@@ -253,18 +253,16 @@ impl Names {
         new
     }
 
-    /// The value of a number, a bound name, or a name with `+N` or `-N`.
+    /// The value of a number or a bound name, or of two of them with `+` or `-` between.
     pub fn value(&self, text: &str) -> Option<u32> {
-        if let Some(value) = literal(text) {
-            return Some(value);
+        let one = |text: &str| literal(text).or_else(|| self.0.get(text).copied());
+        if let Some((start, more)) = text.split_once('+') {
+            return Some(one(start)?.wrapping_add(one(more)?));
         }
-        if let Some((name, more)) = text.split_once('+') {
-            return Some(self.0.get(name)?.wrapping_add(literal(more)?));
+        if let Some((start, less)) = text.split_once('-') {
+            return Some(one(start)?.wrapping_sub(one(less)?));
         }
-        if let Some((name, less)) = text.split_once('-') {
-            return Some(self.0.get(name)?.wrapping_sub(literal(less)?));
-        }
-        self.0.get(text).copied()
+        one(text)
     }
 }
 
@@ -455,6 +453,8 @@ mod tests {
         assert_eq!(differs("R2t itt=a ttt!=x", "R2t itt=258 ttt=77", &mut names), Some("ttt!=x".into()));
         assert_eq!(differs("R2t itt=a r2t_sn=n", "R2t itt=258 r2t_sn=3", &mut names), None);
         assert_eq!(differs("R2t r2t_sn=n+1", "R2t r2t_sn=4", &mut names), None);
+        assert_eq!(differs("R2t len=4096-n", "R2t len=4093", &mut names), None);
+        assert_eq!(differs("R2t len=4096-m", "R2t len=4093", &mut names), Some("len=4096-m".into()));
         assert_eq!(differs("R2t itt=a", "R2t itt=259", &mut names), Some("itt=a".into()));
         assert_eq!(differs("R2t", "DataIn", &mut names), Some("the PDU".into()));
     }
