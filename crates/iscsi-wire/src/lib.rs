@@ -55,4 +55,4 @@ pub use text::{
     MAX_BINARY_ITEM_LENGTH, MAX_KEY_LENGTH, MAX_VALUE_LENGTH, TextBuilder, TextPairs, encode_base64,
     encode_hex, max_encoded_length, parse_binary, parse_bool, parse_list, parse_number,
 };
-pub use transcript::{LineError, Names, PduLine, Test, Usual, Word, one_line};
+pub use transcript::{LineError, Names, PduLine, Usual, one_line};

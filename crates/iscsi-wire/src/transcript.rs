@@ -7,7 +7,7 @@
 mod build;
 mod line;
 
-pub use line::{LineError, Names, PduLine, Test, Usual, Word};
+pub use line::{LineError, Names, PduLine, Usual};
 
 use crate::{Ahs, Bhs, CmdSn, Itt, Pdu, Ttt, parse_ahs};
 use std::fmt::{self, Display, Write};

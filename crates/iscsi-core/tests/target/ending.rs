@@ -1,5 +1,6 @@
 //! Asynchronous messages, logout, pings, rejects.
 
+use crate::pdus::{made, number, parse};
 use crate::play::Peer;
 
 #[test]
@@ -201,8 +202,9 @@ fn rej_01_the_header_comes_back_as_it_was() {
     ] {
         let cmd_sn = peer.cmd_sn;
         let (head, text) = line.split_once(" | ").unwrap_or((line, ""));
-        let (pdu, ahs) = crate::pdus::build(head, &mut peer);
-        let data = match crate::pdus::number(&iscsi_core::wire::PduLine::parse(head).unwrap(), "data") {
+        let fields = parse(head);
+        let (pdu, ahs) = made(&fields, &mut peer);
+        let data = match number(&fields, &peer.names, "data") {
             Some(len) => crate::play::pattern_bytes(0, len as usize),
             None => crate::play::text_bytes(text),
         };

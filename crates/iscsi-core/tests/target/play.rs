@@ -8,6 +8,7 @@
 //! @ 30s                                       time passes
 //! X                                           the connection breaks
 //! ```
+//! A number may be a name: its first use in a `T<` or `D<` line binds it.
 //! A digit names a connection other than the first of the session: `I2>`, `T2<`, `X2`; such a connection is added by a login.
 //! Every PDU passes through a [`PduWriter`] and a [`PduReader`] with the digests in effect, and everything that the target sends
 //! is checked by [`Audit`]. No output may remain unread.
@@ -29,12 +30,12 @@ use iscsi_core::target::session::{SessionConfig, TargetSession};
 use iscsi_core::target::task::TaskId;
 use iscsi_core::target::task_management::AbortScope;
 use iscsi_core::wire::{
-    Bhs, Cid, CmdSn, Isid, Itt, Lun, MAX_DATA_SEGMENT_LENGTH, Names, Pdu, PduLine, ScsiResponse, StatSn,
-    TmfResponse, Tsih, one_line,
+    Bhs, Cid, CmdSn, Isid, Itt, Lun, MAX_DATA_SEGMENT_LENGTH, Names, Pdu, ScsiResponse, StatSn, TmfResponse,
+    Tsih, one_line,
 };
 
 use crate::audit::Audit;
-use crate::pdus::{build, number};
+use crate::pdus::{made, number, parse};
 use crate::policy::{INITIATOR, Policy, TARGET};
 
 /// State of a connection.
@@ -126,6 +127,8 @@ pub struct Peer {
     task_of: HashMap<Itt, TaskId>,
     itt_of: HashMap<TaskId, Itt>,
     managing: Option<ManagementId>,
+    /// What the names in the lines stand for.
+    pub names: Names,
     /// Status qualifier of the last response.
     pub qualifier: u16,
     /// Why the login ended without a session.
@@ -168,6 +171,7 @@ impl Peer {
             task_of: HashMap::new(),
             itt_of: HashMap::new(),
             managing: None,
+            names: Names::default(),
             qualifier: 0,
             refusal: None,
             params: Params::default(),
@@ -345,18 +349,13 @@ impl Peer {
     #[track_caller]
     fn expect(&mut self, expected: &str) {
         let Some(actual) = self.output.pop_front() else { panic!("nothing came, expected: {expected}") };
-        let (want, want_text) =
-            expected.split_once(" |").map_or((expected, None), |(a, b)| (a, Some(b.trim())));
-        let (have, have_text) =
-            actual.line.split_once(" |").map_or((actual.line.as_str(), None), |(a, b)| (a, Some(b.trim())));
-        let place = |line: &str| line.split_once(' ').map_or(line.to_owned(), |(place, _)| place.to_owned());
-        assert_eq!(place(want), place(have), "\nexpected: {expected}\n     got: {}", actual.line);
-        let want = parse(want[place(want).len()..].trim());
+        let ((at, want, want_text), (came_at, have, have_text)) = (parts(expected), parts(&actual.line));
+        assert_eq!(at, came_at, "\nexpected: {expected}\n     got: {}", actual.line);
+        let want = parse(want);
         if expected.starts_with('T') {
             want.check().unwrap_or_else(|error| panic!("{error}: {expected}"));
         }
-        if let Some(at) = want.differs(have[place(have).len()..].trim(), &mut Names::default()) {
-            let at = at.map_or("the name".to_owned(), ToString::to_string);
+        if let Some(at) = want.differs(have, &mut self.names) {
             panic!("\nexpected: {expected}\n     got: {}\n  at `{at}`", actual.line);
         }
         if let Some(want_text) = want_text {
@@ -371,13 +370,13 @@ impl Peer {
 
     fn send_line(&mut self, line: &str) {
         let (head, text) = line.split_once('|').map_or((line, None), |(a, b)| (a, Some(b.trim())));
-        let (pdu, ahs) = build(head, self);
         let fields = parse(head);
+        let (pdu, ahs) = made(&fields, self);
         let data: Bytes = match text {
             Some(text) => text_bytes(text),
             None => {
-                let offset = number(&fields, "offset").unwrap_or(0) as usize;
-                pattern_bytes(offset, number(&fields, "data").unwrap_or(0) as usize)
+                let number = |field: &str| number(&fields, &self.names, field).unwrap_or(0) as usize;
+                pattern_bytes(number("offset"), number("data"))
             }
         };
         self.remember(&pdu);
@@ -577,7 +576,8 @@ impl Peer {
 
     fn device_server(&mut self, line: &str) {
         let fields = parse(line);
-        let number = |field: &str| number(&fields, field);
+        let names = self.names.clone();
+        let number = |field: &str| number(&fields, &names, field);
         let now = self.now;
         let task = number("itt").map(|itt| self.task_of[&Itt(itt)]);
         let lun = number("lun").map(|lun| Lun::from_index(lun as u16));
@@ -635,8 +635,11 @@ impl Peer {
     }
 }
 
-fn parse(line: &str) -> PduLine {
-    PduLine::parse(line).unwrap_or_else(|error| panic!("{error}: {line}"))
+/// Where a line was seen, what it says of the PDU, and its text.
+fn parts(line: &str) -> (&str, &str, Option<&str>) {
+    let (line, text) = line.split_once(" |").map_or((line, None), |(line, text)| (line, Some(text.trim())));
+    let (at, pdu) = line.split_once(' ').unwrap_or((line, ""));
+    (at, pdu, text)
 }
 
 /// Text of `key=value` words; `@names` stands for the names of both ends, `\` at the end for no final NUL.

@@ -1,19 +1,23 @@
 //! PDUs of an initiator, made from the fields of a line.
 
-use super::line::{LineError, Names, PduLine, Test, Usual};
+use super::line::{LineError, Names, PduLine, Usual};
 use crate::{
     CmdSn, DataOut, DataSn, Isid, Itt, LoginRequest, LoginStage, LogoutReason, LogoutRequest, Lun, NopOut,
     Pdu, ScsiCommand, SnackRequest, SnackType, StatSn, TaskAttribute, TaskManagementRequest, TextRequest,
     TmfFunction, Tsih, Ttt, write_bidi_read_length, write_extended_cdb,
 };
+use data_encoding::HEXLOWER_PERMISSIVE;
 use std::fmt::Debug;
 
 /// Words of every line that are not fields of its header.
 const OF_ALL: &[&str] = &["data", "bad_digest"];
 
-/// The fields that each PDU can be given.
-const FIELDS: &[(&str, &[&str])] = &[
-    ("NopOut", &["I", "lun", "itt", "ttt", "cmd_sn", "exp_stat_sn"]),
+/// Makes a PDU of a line.
+type Make = fn(&Fields<'_>) -> Result<Pdu, LineError>;
+
+/// The PDUs of an initiator: the fields that each can be given, and what makes it.
+const PDUS: &[(&str, &[&str], Make)] = &[
+    ("NopOut", &["I", "lun", "itt", "ttt", "cmd_sn", "exp_stat_sn"], nop_out),
     (
         "ScsiCommand",
         &[
@@ -32,6 +36,7 @@ const FIELDS: &[(&str, &[&str])] = &[
             "extended_cdb",
             "bidi_read_length",
         ],
+        scsi_command,
     ),
     (
         "TaskManagementRequest",
@@ -46,6 +51,7 @@ const FIELDS: &[(&str, &[&str])] = &[
             "ref_cmd_sn",
             "exp_data_sn",
         ],
+        task_management,
     ),
     (
         "LoginRequest",
@@ -63,11 +69,12 @@ const FIELDS: &[(&str, &[&str])] = &[
             "cmd_sn",
             "exp_stat_sn",
         ],
+        login,
     ),
-    ("TextRequest", &["I", "F", "C", "lun", "itt", "ttt", "cmd_sn", "exp_stat_sn"]),
-    ("DataOut", &["F", "lun", "itt", "ttt", "exp_stat_sn", "data_sn", "offset"]),
-    ("LogoutRequest", &["I", "reason", "itt", "cid", "cmd_sn", "exp_stat_sn"]),
-    ("SnackRequest", &["type", "lun", "itt", "ttt", "exp_stat_sn", "beg_run", "run_length"]),
+    ("TextRequest", &["I", "F", "C", "lun", "itt", "ttt", "cmd_sn", "exp_stat_sn"], text),
+    ("DataOut", &["F", "lun", "itt", "ttt", "exp_stat_sn", "data_sn", "offset"], data_out),
+    ("LogoutRequest", &["I", "reason", "itt", "cid", "cmd_sn", "exp_stat_sn"], logout),
+    ("SnackRequest", &["type", "lun", "itt", "ttt", "exp_stat_sn", "beg_run", "run_length"], snack),
 ];
 
 /// A line with what its fields may refer to.
@@ -130,18 +137,12 @@ impl Fields<'_> {
 
     fn cdb(&self) -> Result<[u8; 16], LineError> {
         let Some(hex) = self.line.text("cdb") else { return Ok(self.usual.cdb) };
+        let bytes = HEXLOWER_PERMISSIVE.decode(hex.as_bytes()).ok().filter(|bytes| bytes.len() <= 16);
+        let known = || self.choice("cdb", "at most 16 bytes of two hexadecimal digits each".to_owned());
+        let bytes = bytes.ok_or_else(known)?;
         let mut cdb = [0; 16];
-        let digits: Option<Vec<u8>> =
-            hex.chars().map(|c| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok())).collect();
-        match digits {
-            Some(digits) if digits.len() <= 32 && digits.len() % 2 == 0 => {
-                for (byte, pair) in cdb.iter_mut().zip(digits.chunks_exact(2)) {
-                    *byte = pair[0] << 4 | pair[1];
-                }
-                Ok(cdb)
-            }
-            _ => Err(self.choice("cdb", "at most 16 bytes of two hexadecimal digits each".to_owned())),
-        }
+        cdb[..bytes.len()].copy_from_slice(&bytes);
+        Ok(cdb)
     }
 
     fn ahs(&self) -> Result<Vec<u8>, LineError> {
@@ -165,30 +166,17 @@ impl PduLine {
 }
 
 fn pdu(line: &PduLine, usual: &Usual, names: &Names) -> Result<(Pdu, Vec<u8>), LineError> {
-    let known = FIELDS.iter().find(|(name, _)| *name == line.name());
-    let Some((_, known)) = known else { return Err(LineError::UnknownPdu(line.name().to_owned())) };
+    let known = PDUS.iter().find(|(name, ..)| *name == line.name());
+    let Some((_, known, make)) = known else { return Err(LineError::UnknownPdu(line.name().to_owned())) };
     for word in line.words() {
         if !known.contains(&word.field()) && !OF_ALL.contains(&word.field()) {
             let (pdu, field) = (line.name().to_owned(), word.field().to_owned());
             return Err(LineError::UnknownField { pdu, field });
         }
-        if !matches!(word.test(), Test::Present | Test::Is | Test::Absent) {
-            return Err(LineError::Test(word.to_string()));
-        }
+        word.check_sent()?;
     }
     let fields = Fields { line, usual, names };
-    let pdu = match line.name() {
-        "NopOut" => nop_out(&fields)?,
-        "ScsiCommand" => scsi_command(&fields)?,
-        "TaskManagementRequest" => task_management(&fields)?,
-        "LoginRequest" => login(&fields)?,
-        "TextRequest" => text(&fields)?,
-        "DataOut" => data_out(&fields)?,
-        "LogoutRequest" => logout(&fields)?,
-        _ => snack(&fields)?,
-    };
-    let ahs = if line.name() == "ScsiCommand" { fields.ahs()? } else { Vec::new() };
-    Ok((pdu, ahs))
+    Ok((make(&fields)?, fields.ahs()?))
 }
 
 fn nop_out(fields: &Fields<'_>) -> Result<Pdu, LineError> {

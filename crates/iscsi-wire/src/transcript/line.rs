@@ -6,7 +6,7 @@
 //! ```
 //! A number may be a name. A name is bound by its first use, and stands for the same value from then on; `x+1` counts from it.
 
-use crate::{CmdSn, Isid, Lun, Opcode, StatSn, Tsih};
+use crate::{CmdSn, Isid, Lun, Opcode, StatSn, Tsih, parse_number};
 use std::collections::BTreeMap;
 
 /// Fields whose values may be names: tags, which the peers choose, and numbers that count.
@@ -71,6 +71,9 @@ const PRINTED: &[&str] = &[
     "of_opcode",
 ];
 
+/// Fields that have no value: a line has them or not.
+const FLAGS: &[&str] = &["I", "F", "R", "W", "T", "C", "A", "bad_digest"];
+
 /// What is wrong with a line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -97,6 +100,11 @@ pub enum LineError {
     /// A test in a line that is sent.
     #[error("`{0}` is a test: a PDU that is sent has `NAME` or `NAME=VALUE`")]
     Test(String),
+    /// A flag with a value, or a field without one.
+    #[error(
+        "`{0}`: a flag stands alone, like `F`, and every other field that is sent has a value, like `lun=1`"
+    )]
+    Form(String),
     /// A value that is no number.
     #[error("`{field}={value}` is no number from 0 to {max}: write it in decimal or as 0x...{hint}")]
     Number {
@@ -131,7 +139,7 @@ pub enum LineError {
 
 /// How a field is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Test {
+enum Test {
     /// A flag that is set, or a field that is there.
     Present,
     /// `!name`: a flag that is clear, or a field that is not there.
@@ -148,7 +156,7 @@ pub enum Test {
 
 /// One field of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Word {
+pub(super) struct Word {
     field: String,
     test: Test,
     value: String,
@@ -178,13 +186,28 @@ impl Word {
     }
 
     /// Its name.
-    pub fn field(&self) -> &str {
+    pub(super) fn field(&self) -> &str {
         &self.field
     }
 
-    /// How it is compared.
-    pub fn test(&self) -> Test {
-        self.test
+    /// Can it stand in a PDU that is sent?
+    pub(super) fn check_sent(&self) -> Result<(), LineError> {
+        let flag = FLAGS.contains(&self.field.as_str());
+        match self.test {
+            Test::Present if flag => Ok(()),
+            Test::Is if !flag => Ok(()),
+            Test::Absent => Ok(()),
+            Test::Present | Test::Is => Err(LineError::Form(self.to_string())),
+            Test::IsNot | Test::AtMost | Test::AtLeast => Err(LineError::Test(self.to_string())),
+        }
+    }
+
+    /// Can a PDU that comes have it so?
+    fn check_awaited(&self) -> Result<(), LineError> {
+        match FLAGS.contains(&self.field.as_str()) && !matches!(self.test, Test::Present | Test::Absent) {
+            true => Err(LineError::Form(self.to_string())),
+            false => Ok(()),
+        }
     }
 
     /// Does it hold for a PDU in which the field has this value? `None`: the PDU does not have it; a flag has an empty value.
@@ -223,13 +246,12 @@ impl std::fmt::Display for Word {
     }
 }
 
-/// A number as it is written: decimal, or hexadecimal with `0x`; `ffffffff` is the reserved tag.
+/// A number as it is written: as in text keys, or `ffffffff` for the reserved tag.
 fn literal(text: &str) -> Option<u32> {
-    match text.strip_prefix("0x") {
-        Some(hex) => u32::from_str_radix(hex, 16).ok(),
-        None if text == "ffffffff" => Some(u32::MAX),
-        None => text.parse().ok(),
+    if text == "ffffffff" {
+        return Some(u32::MAX);
     }
+    parse_number(text).ok()?.try_into().ok()
 }
 
 /// A name begins with a lower-case letter.
@@ -306,7 +328,7 @@ impl PduLine {
     }
 
     /// Its fields, as written.
-    pub fn words(&self) -> &[Word] {
+    pub(super) fn words(&self) -> &[Word] {
         &self.words
     }
 
@@ -336,7 +358,7 @@ impl PduLine {
     }
 
     /// Like [`PduLine::number`], for fields that are narrower.
-    pub fn small<T: TryFrom<u32>>(&self, field: &str, max: u32) -> Result<Option<T>, LineError> {
+    pub(super) fn small<T: TryFrom<u32>>(&self, field: &str, max: u32) -> Result<Option<T>, LineError> {
         let Some(number) = self.number(field, &Names::default())? else { return Ok(None) };
         T::try_from(number).ok().filter(|_| number <= max).map(Some).ok_or_else(|| LineError::Number {
             field: field.to_owned(),
@@ -366,7 +388,7 @@ impl PduLine {
         }
     }
 
-    /// Can a PDU be as described? An error if the name or a field is none that a transcript prints.
+    /// Can a PDU be as described? An error if the name or a field is none that a transcript prints, or a flag has a value.
     pub fn check(&self) -> Result<(), LineError> {
         if !Opcode::ALL.iter().any(|opcode| opcode.name() == self.name) {
             return Err(LineError::UnknownPdu(self.name.clone()));
@@ -375,23 +397,23 @@ impl PduLine {
             self.words.iter().find(|word| !NAMED.contains(&word.field()) && !PRINTED.contains(&word.field()));
         match unknown {
             Some(word) => Err(LineError::UnknownField { pdu: self.name.clone(), field: word.field.clone() }),
-            None => Ok(()),
+            None => self.words.iter().try_for_each(Word::check_awaited),
         }
     }
 
-    /// The first field for which a PDU, given [as one line](super::one_line), is not as described; `Some(None)`: it is another
-    /// PDU. Names that are not bound yet are bound if all fields hold.
-    pub fn differs(&self, got: &str, names: &mut Names) -> Option<Option<&Word>> {
+    /// The first word that does not hold for a PDU, given [as one line](super::one_line): its name, or a field. Names that are not
+    /// bound yet are bound if all hold.
+    pub fn differs(&self, got: &str, names: &mut Names) -> Option<String> {
         let mut parts = got.split_whitespace();
         if parts.next() != Some(self.name.as_str()) {
-            return Some(None);
+            return Some(self.name.clone());
         }
         let got: Vec<(&str, &str)> = parts.map(|part| part.split_once('=').unwrap_or((part, ""))).collect();
         let mut bound = names.clone();
         for word in &self.words {
             let value = got.iter().find(|(field, _)| *field == word.field).map(|(_, value)| *value);
             if !word.holds(value, &mut bound) {
-                return Some(Some(word));
+                return Some(word.to_string());
             }
         }
         *names = bound;
@@ -417,8 +439,7 @@ mod tests {
     }
 
     fn differs(want: &str, got: &str, names: &mut Names) -> Option<String> {
-        let found = line(want).differs(got, names)?.map(ToString::to_string);
-        Some(found.unwrap_or_else(|| "the PDU".to_owned()))
+        line(want).differs(got, names)
     }
 
     #[test]
@@ -456,7 +477,7 @@ mod tests {
         assert_eq!(differs("R2t len=4096-n", "R2t len=4093", &mut names), None);
         assert_eq!(differs("R2t len=4096-m", "R2t len=4093", &mut names), Some("len=4096-m".into()));
         assert_eq!(differs("R2t itt=a", "R2t itt=259", &mut names), Some("itt=a".into()));
-        assert_eq!(differs("R2t", "DataIn", &mut names), Some("the PDU".into()));
+        assert_eq!(differs("R2t", "DataIn", &mut names), Some("R2t".into()));
     }
 
     #[test]
@@ -491,6 +512,10 @@ mod tests {
         assert!(build("NopOut itt=1 offset=2").contains("no field `offset`"));
         assert!(build("DataOut offset<=2").contains("is a test"));
         assert!(build("NopOut itt=a").contains("bound by an earlier line"));
+        assert!(build("NopOut itt=+5").contains("no number"));
+        assert!(build("DataOut F=1").contains("`F=1`: a flag stands alone"));
+        assert!(build("DataOut itt").contains("has a value"));
+        assert!(line("DataIn F!=0").check().unwrap_err().to_string().contains("a flag stands alone"));
         assert!(build("LoginRequest csg=9").contains("csg=9"));
         assert!(build("ScsiCommand itt=1 cdb=0").contains("cdb=0"));
         assert!(build("TaskManagementRequest itt=1").contains("needs `function=...`"));
