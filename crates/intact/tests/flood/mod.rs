@@ -155,16 +155,15 @@ impl Attacker {
 
     /// One in full feature phase, if it is let in.
     pub fn try_log_in(portal: SocketAddr, script: &LoginScript) -> Option<Self> {
-        let stream = TcpStream::connect(portal).unwrap();
-        stream.set_nodelay(true).unwrap();
-        let link = Box::new(stream.try_clone().unwrap());
+        let attacker = Self::connect(portal);
+        let link = Box::new(attacker.0.try_clone().unwrap());
         let mut peer = RawPeer::over(link, Side::Initiator, PATIENCE, &Transcript::new());
         peer.login(script).ok()?;
         // Its kernel takes little: what it does not read stays with the target.
-        socket2::SockRef::from(&stream).set_recv_buffer_size(64 << 10).unwrap();
-        stream.set_write_timeout(Some(STOPPED)).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Some(Self(stream))
+        socket2::SockRef::from(&attacker.0).set_recv_buffer_size(64 << 10).unwrap();
+        // The login has left its own.
+        attacker.0.set_read_timeout(Some(PATIENCE)).unwrap();
+        Some(attacker)
     }
 
     /// One in full feature phase.
