@@ -1,12 +1,11 @@
-//! What a script needs of a connection to the peer under test: bytes, breaks and time.
+//! What a script needs of a connection to the peer under test: bytes and breaks.
 
 use crate::PeerError;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-/// One end of a connection to the peer under test. A [`TcpStream`] is one; a protocol in memory, with a clock that only the
-/// script moves, can be another. A link that is dropped is closed.
+/// One end of a connection to the peer under test. A [`TcpStream`] is one; a protocol in memory can be another. A link that is dropped is closed.
 pub trait Link: Send {
     /// Sends all of the bytes.
     fn send(&mut self, bytes: &[u8]) -> io::Result<()>;
@@ -20,9 +19,6 @@ pub trait Link: Send {
 
     /// Makes the connection end with RST when the link is dropped.
     fn reset(&mut self);
-
-    /// Lets time pass for the peer.
-    fn pass(&mut self, time: Duration);
 
     /// Our own address, if the link has one.
     fn local_addr(&self) -> Option<SocketAddr>;
@@ -44,10 +40,6 @@ impl Link for TcpStream {
 
     fn reset(&mut self) {
         let _ = socket2::SockRef::from(&*self).set_linger(Some(Duration::ZERO));
-    }
-
-    fn pass(&mut self, time: Duration) {
-        std::thread::sleep(time);
     }
 
     fn local_addr(&self) -> Option<SocketAddr> {

@@ -1,4 +1,4 @@
-//! One end of a TCP connection that sends correct and incorrect PDUs, in either role.
+//! One end of a connection that sends correct and incorrect PDUs, in either role.
 
 use crate::frame::{Digests, Frame, Received};
 use crate::link::{Link, connect, prepare};
@@ -130,11 +130,6 @@ impl RawPeer {
         }
         self.link.close_write();
         self.transcript.push(self.connection, self.side, What::Closed);
-    }
-
-    /// Lets time pass for the peer; what it sends meanwhile can be received.
-    pub fn pass(&mut self, time: Duration) {
-        self.link.pass(time);
     }
 
     /// Closes the connection with a RST instead of a FIN.

@@ -2,7 +2,6 @@
 
 use iscsi_wire::{LineError, PduLine, keys};
 use std::fmt;
-use std::time::Duration;
 
 /// Most bytes of a file.
 const MAX_FILE: usize = 1 << 20;
@@ -45,8 +44,6 @@ pub(super) enum What {
     Await(Await),
     /// The connection breaks.
     Break,
-    /// Time passes.
-    Pass(Duration),
 }
 
 /// A value that a session needs.
@@ -246,13 +243,8 @@ fn step(text: &str, after_all: bool) -> Result<What, String> {
             awaited(rest, after_all, word == "T?").map(What::Await).map_err(|error| error.to_string())
         }
         "X" if rest.is_empty() => Ok(What::Break),
-        "@" => {
-            let seconds = rest.strip_suffix('s').and_then(|number| number.parse::<u16>().ok());
-            let seconds = seconds.ok_or("time passes in seconds: `@ 30s`")?;
-            Ok(What::Pass(Duration::from_secs(seconds.into())))
-        }
         _ => Err(format!(
-            "`{word}` begins no step: write `with`, `when`, `I>`, `T<`, `T?`, `...`, `@` or `X` (a row begins with `row`, a note with `# `)"
+            "`{word}` begins no step: write `with`, `when`, `I>`, `T<`, `T?`, `...` or `X` (a row begins with `row`, a note with `# `)"
         )),
     }
 }
@@ -301,7 +293,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_text_panics(text in "(row [A-Z]{0,3}-?[0-9]{0,2} t\n)?((with|when|case|I>|T<|T\\?|@|X|\\.\\.\\.)[ -~]{0,40}\n){0,6}") {
+        fn no_text_panics(text in "(row [A-Z]{0,3}-?[0-9]{0,2} t\n)?((with|when|case|I>|T<|T\\?|X|\\.\\.\\.)[ -~]{0,40}\n){0,6}") {
             let _ = Row::parse("x.rows", &text);
         }
     }
@@ -313,11 +305,11 @@ mod tests {
     #[test]
     fn a_row_has_a_play_for_each_case() {
         let text = "# a note\nrow DAT-03 what it is  # and why\ncase a gap: offset=1\ncase none: offset=0\n\
-                    with MaxBurstLength=4096\nI> DataOut itt=a {case}\n...\nT< Reject or NopIn else close\n@ 3s\nX\n";
+                    with MaxBurstLength=4096\nI> DataOut itt=a {case}\n...\nT< Reject or NopIn else close\nX\n";
         let rows = Row::parse("x.rows", text).unwrap();
         assert_eq!((rows.len(), rows[0].id.as_str(), rows[0].title.as_str()), (1, "DAT-03", "what it is"));
         let [gap, none] = &rows[0].plays[..] else { panic!("two cases") };
-        assert_eq!((gap.case.as_str(), gap.steps.len()), ("a gap", 5));
+        assert_eq!((gap.case.as_str(), gap.steps.len()), ("a gap", 4));
         assert!(
             matches!(&gap.steps[1].what, What::Send(line) if line.to_string() == "DataOut itt=a offset=1")
         );
@@ -344,7 +336,6 @@ mod tests {
             ("row DAT-01 t\nwith\n...\nI> NopOut\n", "x.rows:4: `...` stands before"),
             ("row DAT-01 t\nwith\nT< Nop\n", "x.rows:3: `Nop` is no PDU"),
             ("row DAT-01 t\nwith\nT< NopIn offest=1\n", "x.rows:3: NopIn has no field `offest`"),
-            ("row DAT-01 t\nwith\n@ soon\n", "x.rows:3: time passes in seconds"),
             ("row DAT-01 t\ncase x\nwith\n", "x.rows:2: a case has a name"),
             ("row DAT-01 t\ncase x: y\nwith\n", "x.rows:2: no step of the row has `{case}` or"),
             ("row DAT-01 t\nwith\ncase x: y\n", "x.rows:3: a case stands before"),

@@ -99,10 +99,6 @@ impl<'a> Stage<'a> {
                 }
                 Ok(())
             }
-            What::Pass(time) => {
-                self.session()?.peer.pass(*time);
-                Ok(())
-            }
         }
     }
 
@@ -146,9 +142,9 @@ impl<'a> Stage<'a> {
         let (holds, of) = (line.take("holds"), line.take("of"));
         let itt = line.text("itt").map(str::to_owned);
         let cmd_sn = self.tags(&mut line)?;
-        let session = self.session.as_ref().ok_or_else(|| Stop::Fail("the connection is gone".to_owned()))?;
-        let (lun, exp_stat_sn) = (session.lun, session.peer.ledger.exp_stat_sn());
-        let usual = Usual { cmd_sn, exp_stat_sn, lun, cid: session.script.cid, ..Usual::default() };
+        let session = self.session()?;
+        let (lun, cid, exp_stat_sn) = (session.lun, session.script.cid, session.peer.ledger.exp_stat_sn());
+        let usual = Usual { cmd_sn, exp_stat_sn, lun, cid, ..Usual::default() };
         let (pdu, ahs) = line.pdu(&usual, &self.names)?;
         let data = self.data(&line, &pdu, itt.as_deref(), of.as_deref(), area)?;
         let mut frame = Frame::of(pdu).ahs(ahs).data(data);
@@ -366,26 +362,24 @@ impl<'a> Stage<'a> {
             task.take(data.buffer_offset as usize, &rx.data)?;
         }
         let ended = match (&pdu, &mut task.watch) {
-            (Pdu::R2t(_) | Pdu::DataIn(_) | Pdu::ScsiResponse(_), Some(watch)) => watch
-                .follow(&task.sent, rx, session, serve)?
-                .map(|outcome| (outcome.is_good(), outcome.data.len())),
+            (Pdu::R2t(_) | Pdu::DataIn(_) | Pdu::ScsiResponse(_), Some(watch)) => {
+                watch.follow(&task.sent, rx, session, serve)?.map(|outcome| outcome.is_good())
+            }
             (Pdu::R2t(r2t), None) if serve => {
                 session.serve(&task.sent, r2t)?;
                 None
             }
-            (Pdu::DataIn(data), None) if data.status_bit => Some((data.status == 0, task.received)),
-            (Pdu::ScsiResponse(response), None) => {
-                Some((response.response == 0 && response.status == 0, task.received))
-            }
+            (Pdu::DataIn(data), None) if data.status_bit => Some(data.status == 0),
+            (Pdu::ScsiResponse(response), None) => Some(response.response == 0 && response.status == 0),
             (Pdu::R2t(_) | Pdu::DataIn(_), None) => None,
             _ => return Ok(false),
         };
-        let Some((good, received)) = ended else { return Ok(true) };
+        let Some(good) = ended else { return Ok(true) };
         if good
             && let (Some(holds), due) = (&task.holds, task.sent.edtl())
-            && received < due
+            && task.received < due
         {
-            fail!("GOOD after {received} of the {due} bytes that `{holds}` wrote");
+            fail!("GOOD after {} of the {due} bytes that `{holds}` wrote", task.received);
         }
         Ok(good)
     }

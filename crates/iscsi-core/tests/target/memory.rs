@@ -1,5 +1,4 @@
-//! The target's side of the protocol as a target that rows of `conform` can connect to: no sockets, and a clock that only the row
-//! moves.
+//! The target's side of the protocol as a target that rows of `conform` can connect to: no sockets, and no time passes.
 //!
 //! Bytes pass through a [`PduReader`] and a [`PduWriter`] with the digests in effect, and [`Audit`] checks everything that is sent.
 //! The device server is one unit in an array.
@@ -16,17 +15,18 @@ use iscsi_core::Time;
 use iscsi_core::digest::DigestScope;
 use iscsi_core::pdu_reader::{PduReader, RxPdu};
 use iscsi_core::pdu_writer::{PduWriter, TxPdu};
-use iscsi_core::target::actions::{Action, Command, Completion, ManagementId, Payload, TargetRecord};
+use iscsi_core::target::actions::{Action, Command, Completion, Payload};
 use iscsi_core::target::login::{LoginReply, TargetLogin};
 use iscsi_core::target::session::{SessionConfig, TargetSession};
 use iscsi_core::target::task::TaskId;
-use iscsi_core::target::task_management::AbortScope;
-use iscsi_core::wire::{Cid, LoginRequest, Lun, MAX_DATA_SEGMENT_LENGTH, StatSn, TmfResponse, Tsih};
+use iscsi_core::wire::{Cid, LoginRequest, Lun, MAX_DATA_SEGMENT_LENGTH, StatSn, Tsih};
 
 use crate::audit::Audit;
 use crate::play::sense_bytes;
-use crate::policy::{Policy, TARGET};
+use crate::policy::Policy;
 
+/// No row waits.
+const NOW: Time = Time::ZERO;
 /// Bytes of a block.
 const BLOCK: usize = 512;
 /// Bytes of the unit.
@@ -39,12 +39,11 @@ pub struct MemoryTarget(Arc<Mutex<Core>>);
 impl MemoryTarget {
     pub fn new(policy: Policy) -> Self {
         let core = Core {
-            now: Time::ZERO,
             policy,
             sessions: HashMap::new(),
             next_tsih: 1,
             lines: Vec::new(),
-            device: Device { medium: vec![0; UNIT], writes: HashMap::new(), managing: HashMap::new() },
+            device: Device { medium: vec![0; UNIT], writes: HashMap::new() },
         };
         Self(Arc::new(Mutex::new(core)))
     }
@@ -90,10 +89,6 @@ impl Link for MemoryLink {
 
     fn reset(&mut self) {
         self.close_write();
-    }
-
-    fn pass(&mut self, time: Duration) {
-        self.core.lock().unwrap().pass(time);
     }
 
     fn local_addr(&self) -> Option<SocketAddr> {
@@ -169,7 +164,6 @@ impl Line {
 
 /// All of a target.
 struct Core {
-    now: Time,
     policy: Policy,
     sessions: HashMap<Tsih, TargetSession>,
     next_tsih: u16,
@@ -198,9 +192,8 @@ impl Core {
         match self.lines[at].stage {
             Stage::Login => self.log_in(at, rx),
             Stage::FullFeature(tsih, cid) => {
-                let now = self.now;
                 let session = self.sessions.get_mut(&tsih).expect("it has this connection");
-                session.handle_pdu(now, cid, rx);
+                session.handle_pdu(NOW, cid, rx);
                 self.drain(tsih);
             }
             Stage::Closed => {}
@@ -221,15 +214,15 @@ impl Core {
             }
             LoginReply::Complete(established) => {
                 let params = established.params.clone();
-                let (cid, now) = (established.names.cid, self.now);
+                let cid = established.names.cid;
                 let tsih = joins.unwrap_or(Tsih(self.next_tsih));
                 line.stage = Stage::FullFeature(tsih, cid);
                 match self.sessions.get_mut(&tsih) {
-                    Some(session) => session.join(*established, now),
+                    Some(session) => session.join(*established, NOW),
                     None => {
                         self.next_tsih += 1;
                         let config = SessionConfig { queue_depth: 32, ..SessionConfig::default() };
-                        self.sessions.insert(tsih, TargetSession::new(*established, tsih, config, now));
+                        self.sessions.insert(tsih, TargetSession::new(*established, tsih, config, NOW));
                     }
                 }
                 // The final response is still sent without digests; everything after it with them.
@@ -259,11 +252,6 @@ impl Core {
                     }
                 }
                 Action::Ended => drop(self.sessions.remove(&tsih)),
-                Action::SendTargets { cid, .. } => {
-                    let addresses = vec!["192.0.2.1:3260,1".to_owned()];
-                    let record = TargetRecord { name: TARGET.to_owned(), addresses };
-                    session.answer_send_targets(cid, &[record]);
-                }
                 other => self.device.act(session, other),
             }
         }
@@ -278,19 +266,8 @@ impl Core {
     fn lose(&mut self, at: usize) {
         let stage = std::mem::replace(&mut self.lines[at].stage, Stage::Closed);
         let Stage::FullFeature(tsih, cid) = stage else { return };
-        let now = self.now;
         if let Some(session) = self.sessions.get_mut(&tsih) {
-            session.handle_connection_lost(now, cid);
-            self.drain(tsih);
-        }
-    }
-
-    fn pass(&mut self, time: Duration) {
-        self.now += time;
-        let all: Vec<Tsih> = self.sessions.keys().copied().collect();
-        for tsih in all {
-            let now = self.now;
-            self.sessions.get_mut(&tsih).expect("one of them").handle_timeout(now);
+            session.handle_connection_lost(NOW, cid);
             self.drain(tsih);
         }
     }
@@ -301,7 +278,6 @@ struct Device {
     medium: Vec<u8>,
     /// Writes that wait for their data: where it goes, and the length in the CDB.
     writes: HashMap<TaskId, (usize, usize)>,
-    managing: HashMap<u64, ManagementId>,
 }
 
 impl Device {
@@ -319,16 +295,7 @@ impl Device {
                 self.writes.remove(&task);
                 session.task_gone(task);
             }
-            Action::Manage(request) => {
-                let token = self.managing.len() as u64;
-                self.managing.insert(token, request.id);
-                let (lun, request) = (Some(request.lun), Some(request.id));
-                session.abort_tasks(AbortScope { lun, request, task_aborted_status: false }, token);
-            }
-            Action::TasksGone { token } => {
-                session.management_done(self.managing[&token], TmfResponse::FunctionComplete);
-            }
-            _ => {}
+            other => panic!("no row makes the target ask for this: {other:?}"),
         }
     }
 

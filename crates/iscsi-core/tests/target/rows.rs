@@ -115,7 +115,7 @@ fn rows_fail_where_the_target_differs() {
 fn rows_apply_where_the_target_grants_what_they_need() {
     let needs = "MaxBurstLength=1000 ErrorRecoveryLevel=2";
     let na = |steps: &str| matches!(verdict(steps), Verdict::NotApplicable { .. });
-    assert_eq!(verdict(&format!("with {needs}\n@ 1s\nI> NopOut I itt=p\nT< NopIn itt=p")), Verdict::Pass);
+    assert_eq!(verdict(&format!("with {needs}\nI> NopOut I itt=p\nT< NopIn itt=p")), Verdict::Pass);
     assert!(na("with MaxConnections=99\nT< Reject"));
     assert!(na("with\nI> ScsiCommand itt=a F read=100\nT< Reject"), "no whole blocks");
     assert!(na("with\nI> ScsiCommand itt=a F write=4096\nT? R2t itt=a len=512"));
