@@ -5,38 +5,38 @@ use std::time::Duration;
 
 use conform::Verdict;
 use conform::target::{Ctx, Options, Row, rows};
-use iscsi_core::params::{Asymmetric, TaskReporting};
+use iscsi_core::params::{Asymmetric, Bounds, TaskReporting};
 
 use crate::memory::MemoryTarget;
 use crate::policy::{Policy, TARGET};
 
-/// A target that grants everything that a row may ask for.
-fn generous() -> MemoryTarget {
-    let mut policy = Policy::default();
-    let bounds = &mut policy.bounds;
+/// What a target has that grants everything that a row may ask for.
+fn generous() -> Bounds {
+    let mut bounds = Policy::default().bounds;
     (bounds.max_connections, bounds.error_recovery_level) = (8, 2);
     (bounds.task_reporting, bounds.protocol_level) = (TaskReporting::FastAbort, 2);
     bounds.asymmetric = Asymmetric::Pairs;
     bounds.initial_r2t = false;
-    MemoryTarget::new(policy)
+    bounds
 }
 
 /// Tools for rows with this target, which does what stands before `else`, and grants everything.
 fn context() -> Ctx {
-    let mut ctx = lenient();
+    let mut ctx = lenient(generous());
     ctx.accept_nothing_else();
     ctx
 }
 
 /// Tools as for a target of which nothing is known.
-fn lenient() -> Ctx {
+fn lenient(bounds: Bounds) -> Ctx {
     let options = Options {
         target: Some(TARGET.to_owned()),
         lun: Some(0),
         timeout: Duration::from_secs(2),
         ..Options::new("memory", 0)
     };
-    Ctx::over(Box::new(generous()), options).expect("a target")
+    let target = MemoryTarget::new(Policy { bounds, ..Policy::default() });
+    Ctx::over(Box::new(target), options).expect("a target")
 }
 
 #[test]
@@ -125,13 +125,31 @@ fn rows_apply_where_the_target_grants_what_they_need() {
         "when\nI> NopOut I itt=a data=16777215\nT< Reject",
     ] {
         let steps = format!("{part}\nwith MaxConnections<=99\nT< nothing");
-        assert_eq!(verdict_of(lenient(), &steps), Verdict::Pass, "{part}: it is left out");
+        assert_eq!(verdict_of(lenient(generous()), &steps), Verdict::Pass, "{part}: it is left out");
         assert!(na(&steps), "{part}: the target is known to grant it");
         let steps = format!("{part}\nwith\nT< Reject");
-        assert!(verdict_of(lenient(), &steps).is_fail(), "{part}: what follows is played");
+        assert!(verdict_of(lenient(generous()), &steps).is_fail(), "{part}: what follows is played");
     }
     assert!(
         verdict("with\nI> ScsiCommand itt=a F write=4096\nT? R2t itt=a offset=512").is_fail(),
         "not the length"
     );
+}
+
+#[test]
+fn rows_count_with_what_is_granted() {
+    let uns_04 = rows().into_iter().find(|row| row.id == "UNS-04").expect("a row");
+    for first_burst_length in [4096, 6144, 8192] {
+        let mut ctx = lenient(Bounds { first_burst_length, ..generous() });
+        ctx.accept_nothing_else();
+        assert_eq!(uns_04.verdict(&mut ctx), Verdict::Pass, "FirstBurstLength={first_burst_length}");
+    }
+    let count = |granted: u32, steps: &str| {
+        let bounds =
+            Bounds { max_recv_data_segment_length: granted, first_burst_length: granted, ..generous() };
+        verdict_of(lenient(bounds), &format!("with\nI> NopOut I itt=p data={steps}"))
+    };
+    assert_eq!(count(1024, "most\nT< NopIn itt=p data=1024"), Verdict::Pass);
+    assert_eq!(count(1024, "first-24\nT< NopIn itt=p data=1000"), Verdict::Pass);
+    assert!(matches!(count(512, "1024\nT< NopIn itt=p"), Verdict::NotApplicable { .. }));
 }
