@@ -332,7 +332,7 @@ fn nothing(_: &Scene, _: &Received, _: Itt) -> Vec<Act> {
 }
 
 #[test]
-fn wrong_data_may_end_the_connection_but_is_not_accepted() {
+fn wrong_data_may_be_refused_or_end_the_connection_but_is_not_accepted() {
     for row in ["DAT-03", "DAT-04", "R2T-04"] {
         let report = run_on(EvilConfig::default(), strict(row, None, nothing), &[row]);
         assert_eq!(report.passed(), 1, "{report}");
@@ -340,6 +340,12 @@ fn wrong_data_may_end_the_connection_but_is_not_accepted() {
     for (at, (row, _)) in WRONG_DATA.iter().enumerate() {
         let accepting = strict(row, Some(at), |scene, _, itt| vec![Act::Answer(Frame::of(good(itt, scene)))]);
         caught(row, EvilConfig::default(), accepting);
+        // The reason that the table of rules has beside InvalidPduField.
+        let refusing = strict(row, Some(at), |scene, rx, _| {
+            vec![Act::Answer(refusal(scene, rx, RejectReason::ProtocolError))]
+        });
+        let report = run_on(EvilConfig::default(), refusing, &[row]);
+        assert_eq!(report.passed(), 1, "{report}");
     }
     // A task that hangs after the Reject of what was not for it.
     let foreign = WRONG_DATA.iter().position(|(row, _)| *row == "DAT-04");
