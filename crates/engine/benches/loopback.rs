@@ -230,6 +230,7 @@ fn linked(load: Load, ops: usize) -> Cost {
             receives: mine.receives + theirs.receives,
             empty_receives: mine.empty_receives + theirs.empty_receives,
             sends: mine.sends + theirs.sends,
+            bytes: mine.bytes + theirs.bytes,
         }
     })
 }

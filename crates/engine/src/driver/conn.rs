@@ -85,6 +85,7 @@ impl Conn {
             Ok(n) => {
                 // SAFETY: the kernel wrote the first `n` bytes of the spare capacity, and `n <= room` is within it.
                 unsafe { buffer.set_len(buffer.len() + n) };
+                stats.bytes += n as u64;
                 self.ended |= n == 0;
                 self.readable = n == room || self.ended;
                 Ok(n)
@@ -103,8 +104,7 @@ impl Conn {
             if op.next == op.segments.len() {
                 break;
             }
-            stats.sends += 1;
-            match op.send_once(&self.stream) {
+            match op.send_once(&self.stream, stats) {
                 Ok(true) => {}
                 Ok(false) | Err(Errno::AGAIN) => {
                     self.writable = false;
@@ -159,7 +159,8 @@ impl SendOp {
     }
 
     /// Makes one system call. True when the kernel took all that was offered.
-    fn send_once(&mut self, stream: &TcpStream) -> Result<bool, Errno> {
+    fn send_once(&mut self, stream: &TcpStream, stats: &mut EpollStats) -> Result<bool, Errno> {
+        stats.sends += 1;
         let pending = &self.segments[self.next..];
         let (offered, sent) = match pending {
             [only] => {
@@ -169,6 +170,7 @@ impl SendOp {
             few if few.len() <= SMALL_IOV => gather::<SMALL_IOV>(stream, few)?,
             many => gather::<IOV>(stream, many)?,
         };
+        stats.bytes += sent as u64;
         self.advance(sent);
         Ok(sent == offered)
     }

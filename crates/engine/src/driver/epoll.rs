@@ -8,7 +8,7 @@
 //!   speculatively saved one call in ten under load and cost one in thirty otherwise; and because it took data early, it split
 //!   batches (four requests of 4 KiB outstanding: 2.9-3.4 us each instead of 2.3; benches/loopback.rs);
 //! - completions at hand are returned without asking epoll, though at most `MAX_ROUNDS_WITHOUT_POLL` times in a row;
-//! - before it sleeps it polls for events for a while, where that has paid off (`polling`).
+//! - before it sleeps it polls for events for a while, where that pays (`polling`).
 //!
 //! Fairness: per call of wait a connection gets one receive and a bounded number of sends, a listener `MAX_ACCEPTS_PER_ROUND`
 //! connections.
@@ -32,6 +32,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::conn::{Conn, SendOp};
 use super::polling::{PollCounts, Polling};
 pub use super::stats::EpollStats;
+use super::trial::Usage;
 use super::waker::EventWaker;
 use super::{Completion, Driver, TcpInfo, Token, Waker, tcp_info};
 
@@ -315,7 +316,8 @@ impl EpollDriver {
         if self.connections == 0 {
             return Ok(false);
         }
-        let Some(time) = self.polling.before_sleep(timeout) else { return Ok(false) };
+        let moved = self.stats.bytes;
+        let Some(time) = self.polling.before_sleep(timeout, || Usage::now(moved)) else { return Ok(false) };
         let begun = Instant::now();
         let mut looked = false;
         loop {

@@ -14,6 +14,7 @@ pub mod epoll;
 mod polling;
 mod stats;
 mod tcp_info;
+mod trial;
 mod waker;
 
 pub use polling::{POLL_TIME, POLL_TIME_MAX, PollCounts};

@@ -1,6 +1,6 @@
 //! What a driver counts.
 
-/// System calls made, for benches and metrics.
+/// System calls made and bytes moved, for benches and metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EpollStats {
     /// Calls of epoll_wait.
@@ -11,4 +11,6 @@ pub struct EpollStats {
     pub empty_receives: u64,
     /// Send calls.
     pub sends: u64,
+    /// Bytes received and sent.
+    pub bytes: u64,
 }
