@@ -2,6 +2,8 @@
 
 # Options of `intact serve`, for example: make run ARGS="--lun file:disk.img,size=10G --listen 127.0.0.1:3261"
 ARGS ?=
+# How `make run` builds: `release` is faster (docs/performance.md) and takes three times as long to build.
+PROFILE ?= quick
 # How long `make test` runs every fuzz target.
 FUZZ_SECONDS ?= 15
 # How many times as long the random campaigns of `make rtl` are.
@@ -12,7 +14,7 @@ TIMES ?= 1
 # Builds the target and starts it: a 1 GiB RAM volume on 127.0.0.1:3260 unless ARGS says otherwise.
 run:
 	@scripts/setup.sh build
-	cargo run --release -p intact -- serve $(ARGS)
+	cargo run --profile $(PROFILE) -p intact -- serve $(ARGS)
 
 # Installs what the tests need where it may, then runs every check there is.
 test:
