@@ -5,7 +5,7 @@ use crate::config::{LuConfig, Paths};
 use crate::execution::{Execution, Request};
 use crate::outcome::Outcome;
 use crate::sense::SenseData;
-use crate::vpd;
+use crate::vpd::{self, ascii};
 
 /// Length of the standard INQUIRY data.
 const STANDARD_BYTES: usize = 96;
@@ -16,14 +16,6 @@ const ABSENT: u8 = 0x7f;
 /// iSCSIProtocolLevel.
 const VERSION_DESCRIPTORS: [u16; 4] = [0x00a0, 0x0460, 0x04c0, ISCSI];
 const ISCSI: u16 = 0x0960;
-
-/// ASCII, cut or padded with spaces; other characters become `?`, because hosts print these fields.
-pub(crate) fn ascii(text: &str, len: usize) -> Vec<u8> {
-    let mut bytes: Vec<u8> =
-        text.chars().take(len).map(|c| if (' '..='~').contains(&c) { c as u8 } else { b'?' }).collect();
-    bytes.resize(len, b' ');
-    bytes
-}
 
 pub(crate) fn inquiry(request: &Request<'_>) -> Execution {
     let cdb = request.cdb;

@@ -3,7 +3,6 @@
 use crate::config::LuConfig;
 use crate::config::TargetPort;
 use crate::execution::Request;
-use crate::inquiry::ascii;
 use crate::logical_unit::LogicalUnit;
 use crate::{target_port_groups, third_party};
 
@@ -27,6 +26,14 @@ static PAGES: &[(u8, Page)] = &[
     (0xb2, logical_block_provisioning),
     (0xb7, block_limits_extension),
 ];
+
+/// ASCII, cut or padded with spaces; other characters become `?`, because hosts print these fields.
+pub(crate) fn ascii(text: &str, len: usize) -> Vec<u8> {
+    let mut bytes: Vec<u8> =
+        text.chars().take(len).map(|c| if (' '..='~').contains(&c) { c as u8 } else { b'?' }).collect();
+    bytes.resize(len, b' ');
+    bytes
+}
 
 fn supported(code: u8, lu: &LogicalUnit) -> bool {
     code != 0x85 || lu.with_paths(|paths| paths.management_url.is_some())

@@ -11,8 +11,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use crate::link::{HOPS_MAX, Host, LinkSetup};
 use crate::medium::{AfterCollision, Counts, Frame, Medium, Outcome, Setup};
+use crate::setup::{HOPS_MAX, Host, LinkSetup};
 
 /// The result of one step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

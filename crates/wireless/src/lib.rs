@@ -28,5 +28,6 @@ pub mod mac;
 pub mod medium;
 pub mod queues;
 pub mod saturation;
+mod setup;
 pub mod stream;
 pub mod tcp;

@@ -39,7 +39,7 @@ use iscsi_core::initiator::login::LoggedIn;
 use iscsi_core::initiator::session::{InitiatorSession, SessionConfig};
 use iscsi_core::params::{Asymmetric, Bounds};
 use iscsi_core::pdu_reader::RxPdu;
-use iscsi_core::wire::{Bhs, CmdSn, MAX_AHS_LENGTH, ScsiResponse, StatSn};
+use iscsi_core::wire::{Bhs, CmdSn, MAX_AHS_LENGTH, ScsiCommand, ScsiResponse, StatSn};
 use offload::encoding::{
     Abort, Completion, DescriptorKind, OpenConn, RECORD_BYTES, SetParams, TaskResult, conn_flags,
 };
@@ -47,7 +47,6 @@ use offload::limits::BUFFER_BYTES;
 use offload::{Caps, Engine};
 
 use self::memory::{AddressSpace, RING};
-use self::sending::Outgoing;
 use self::snacks::Unanswered;
 
 /// The largest read that is placed by the engine, bytes: its memory is set aside when the command is sent.
@@ -74,6 +73,15 @@ pub(crate) enum Event {
     Snack,
     /// The connection cannot go on: close it, and recover the session.
     Lost(String),
+}
+
+/// One PDU of the session.
+#[derive(Debug)]
+enum Outgoing {
+    /// A command of the engine, whose memory is in this slot.
+    Task(ScsiCommand, usize),
+    /// Header segments and data.
+    Raw(Vec<u8>),
 }
 
 /// See the module.

@@ -6,16 +6,7 @@ use iscsi_core::wire::{Bhs, Opcode, ScsiCommand};
 use offload::encoding::{DescriptorKind, PostTask, SendRaw, SglElement, TaskResult, raw_flags, task_flags};
 
 use super::memory::{AddressSpace, Data, STAGED};
-use super::{AT_ONCE, Agent, CONN, MAX_PLACED_BYTES};
-
-/// One PDU of the session.
-#[derive(Debug)]
-pub(super) enum Outgoing {
-    /// A command of the engine, whose memory is in this slot.
-    Task(ScsiCommand, usize),
-    /// Header segments and data.
-    Raw(Vec<u8>),
-}
+use super::{AT_ONCE, Agent, CONN, MAX_PLACED_BYTES, Outgoing};
 
 impl Agent {
     /// Takes a PDU that the session sends.

@@ -7,27 +7,11 @@
 //! were harmed are exempt from the rules about several connections, because either end may have given one up without a word.
 
 use iscsi_wire::{
-    AsyncEvent, AsyncMessage, CmdSn, Itt, Lun, NopOut, StatSn, TaskManagementRequest, TaskManagementResponse,
+    AsyncEvent, AsyncMessage, Itt, NopOut, StatSn, TaskManagementRequest, TaskManagementResponse,
     TmfFunction, TmfResponse,
 };
 
-use super::{Rules, SessionId};
-
-/// An outstanding function.
-pub(super) struct Function {
-    itt: Itt,
-    function: TmfFunction,
-    lun: Lun,
-    cmd_sn: CmdSn,
-    referenced: Itt,
-}
-
-/// A notification to an initiator to stop sending.
-pub(super) struct Stop {
-    lun: Lun,
-    stat_sn: StatSn,
-    tasks: Vec<Itt>,
-}
+use super::{Function, Rules, SessionId, Stop};
 
 fn resets_target(function: TmfFunction) -> bool {
     matches!(function, TmfFunction::TargetWarmReset | TmfFunction::TargetColdReset)

@@ -13,11 +13,11 @@ mod tests;
 use std::collections::BTreeSet;
 
 use iscsi_wire::{
-    CmdSn, Itt, LoginRequest, LoginResponse, LogoutReason, Pdu, ScsiCommand, StatSn, Tsih, Ttt,
+    CmdSn, Itt, LoginRequest, LoginResponse, LogoutReason, Lun, Pdu, ScsiCommand, StatSn, TmfFunction, Tsih,
+    Ttt,
 };
 use rustc_hash::FxHashMap;
 
-use self::management::{Function, Stop};
 use crate::agreed::Agreed;
 use crate::verdict::Verdict;
 
@@ -90,6 +90,22 @@ struct Task {
     over: Option<usize>,
     /// Its initiator has announced that it sends no more data for it.
     stopped: bool,
+}
+
+/// An outstanding function.
+struct Function {
+    itt: Itt,
+    function: TmfFunction,
+    lun: Lun,
+    cmd_sn: CmdSn,
+    referenced: Itt,
+}
+
+/// A notification to an initiator to stop sending.
+struct Stop {
+    lun: Lun,
+    stat_sn: StatSn,
+    tasks: Vec<Itt>,
 }
 
 struct Session {

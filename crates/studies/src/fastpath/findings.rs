@@ -2,10 +2,10 @@
 
 use super::caches::Regime;
 use super::contenders::{SARWATE, SLICING_8};
+use super::derived::{NONE, copy_and_crc, projection, protocol};
 use super::papers::figure;
 use super::report::{Query, Report, Split};
 use super::sandbox::Way;
-use super::tables::{NONE, copy_and_crc, projection, protocol};
 use super::turns::{LARGE_PDU_BYTES, PDU_BYTES};
 use harness::document::{Block, Table};
 

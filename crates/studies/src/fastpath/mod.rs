@@ -9,6 +9,7 @@
 
 mod caches;
 mod contenders;
+mod derived;
 mod findings;
 mod markers;
 mod marks;
@@ -115,7 +116,7 @@ pub fn measure(options: &Options, progress: Progress) -> Result<Report, Failure>
         settings: Settings { rounds: plan.rounds, purged_bytes: purge.bytes() },
         figure_17: Figure17 {
             tcp_cycles_per_byte: tcp.map(|seconds| seconds * frequency.cycle_hz),
-            ten_gigabit_mb_per_s: tables::line_rate(LARGE_PDU_BYTES),
+            ten_gigabit_mb_per_s: derived::line_rate(LARGE_PDU_BYTES),
             projections: Vec::new(),
         },
         contenders: contenders.iter().map(facts).collect(),
@@ -124,6 +125,6 @@ pub fn measure(options: &Options, progress: Progress) -> Result<Report, Failure>
         threads: threads::summary(&rates, &frequency),
         frequency,
     };
-    report.figure_17.projections = tables::projections(&report);
+    report.figure_17.projections = derived::projections(&report);
     Ok(report)
 }

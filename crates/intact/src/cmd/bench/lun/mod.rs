@@ -19,35 +19,13 @@ use iscsi_core::params::DigestPolicy;
 use self::profile::{Profile, Settings};
 use self::report::Report;
 use self::slots::Unit;
-use self::workload::{Load, Plan};
+use self::workload::{Direction, Load, Pattern, Plan};
 use crate::cmd::client::{ClientArgs, failed, refused};
 use crate::cmd::{FAILED, MISUSED, fail};
 use harness::text::parse_time;
 
 /// Most bytes outstanding in one session, so that a wrong unit does not fill the memory.
 const MAX_UNDER_WAY_BYTES: u64 = 4 << 30;
-
-/// What a command does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Direction {
-    /// Read only.
-    Read,
-    /// Write only.
-    Write,
-    /// Both, in the proportion of --read-percent.
-    Mix,
-}
-
-/// Where a command goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Pattern {
-    /// Anywhere, evenly.
-    Random,
-    /// One after the other.
-    Sequential,
-}
 
 /// Which digests to request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

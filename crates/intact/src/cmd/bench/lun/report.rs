@@ -7,8 +7,7 @@ use hdrhistogram::Histogram;
 use initiator::{Disk, EngineKind, SessionInfo, TuningInfo};
 use serde::Serialize;
 
-use super::workload::{Load, Plan};
-use super::{Direction, Pattern};
+use super::workload::{Direction, Load, Pattern, Plan};
 use crate::cmd::FAILED;
 use crate::output;
 

@@ -3,12 +3,34 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use clap::ValueEnum;
 use hdrhistogram::Histogram;
 use initiator::{Completion, Submitter, Workload};
 
 use super::course::Course;
 use super::slots::{Slots, Unit, latencies, record};
-use super::{Direction, Pattern};
+
+/// What a command does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
+    /// Read only.
+    Read,
+    /// Write only.
+    Write,
+    /// Both, in the proportion of --read-percent.
+    Mix,
+}
+
+/// Where a command goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Pattern {
+    /// Anywhere, evenly.
+    Random,
+    /// One after the other.
+    Sequential,
+}
 
 /// What to do.
 #[derive(Clone, Debug)]

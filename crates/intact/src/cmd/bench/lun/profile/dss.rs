@@ -6,7 +6,7 @@ use bytes::Bytes;
 use initiator::{Completion, Submitter, Workload};
 
 use super::generator::{Dss, SCAN_BYTES, STREAMS};
-use super::{Settings, Tally};
+use super::run::{Settings, Tally};
 use crate::cmd::bench::lun::course::Course;
 use crate::cmd::bench::lun::slots::Slots;
 

@@ -14,79 +14,18 @@ mod dss;
 mod generator;
 mod oltp;
 mod report;
+mod run;
 
 use std::process::ExitCode;
-use std::time::Duration;
 
-use bytes::Bytes;
-use clap::ValueEnum;
-use hdrhistogram::Histogram;
 use initiator::{Disk, Workload};
 
 use self::dss::DssLoad;
 use self::generator::{Dss, LOG_STEP_BYTES, MIN_REGION_BYTES, Oltp, SCAN_BYTES};
 use self::oltp::OltpLoad;
 pub use self::report::{Report, print};
-use super::slots::{Unit, latencies, record};
+pub use self::run::{Profile, Settings};
 use crate::cmd::{FAILED, MISUSED, fail};
-
-/// Bytes of random data from which writes take a part.
-const PAYLOAD_BYTES: usize = 1 << 20;
-
-/// The load to imitate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Profile {
-    /// Transactions: pages of 8 KiB, 70 % read, at hot places; a log with FUA; checkpoints.
-    Oltp,
-    /// Four scans in steps of 256 KiB.
-    Dss,
-}
-
-impl Profile {
-    /// Whether it writes.
-    pub fn writes(self) -> bool {
-        self == Self::Oltp
-    }
-}
-
-/// A run of a profile.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    pub profile: Profile,
-    /// Bytes from the beginning of the unit that are used.
-    pub region_bytes: u64,
-    pub sector_bytes: u64,
-    pub depth: usize,
-    pub seed: u64,
-    /// Time between the beginnings of two checkpoints.
-    pub checkpoint: Duration,
-    pub warmup: Duration,
-    pub time: Duration,
-    pub unit: Unit,
-}
-
-/// Commands of one kind in the measured time.
-pub struct Tally {
-    latency: Histogram<u64>,
-    reads: u64,
-    writes: u64,
-    bytes: u64,
-}
-
-impl Default for Tally {
-    fn default() -> Self {
-        Self { latency: latencies(), reads: 0, writes: 0, bytes: 0 }
-    }
-}
-
-impl Tally {
-    fn add(&mut self, read: bool, bytes: u64, took: Duration) {
-        record(&mut self.latency, took);
-        *(if read { &mut self.reads } else { &mut self.writes }) += 1;
-        self.bytes += bytes;
-    }
-}
 
 /// One run over the session of `disk`.
 pub fn run(settings: &Settings, disk: &Disk) -> Result<Report, ExitCode> {
@@ -132,12 +71,4 @@ pub fn run(settings: &Settings, disk: &Disk) -> Result<Report, ExitCode> {
 
 fn run_to_its_end<W: Workload + Send + 'static>(disk: &Disk, load: W) -> Result<W, ExitCode> {
     disk.session().run(load).ok_or_else(|| fail(FAILED, "a session ended in the middle"))
-}
-
-/// Bytes that do not compress, the same for the same seed.
-fn payload(seed: u64) -> Bytes {
-    let mut random = fastrand::Rng::with_seed(seed);
-    let mut bytes = vec![0; PAYLOAD_BYTES];
-    random.fill(&mut bytes);
-    Bytes::from(bytes)
 }

@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 use initiator::{Completion, Submitter, Workload};
 
 use super::generator::{MAX_LOG_BYTES, Oltp, PAGE_BYTES};
-use super::{Settings, Tally, payload};
+use super::run::{Settings, Tally, payload};
 use crate::cmd::bench::lun::course::Course;
 use crate::cmd::bench::lun::slots::{Slots, latencies, record};
 

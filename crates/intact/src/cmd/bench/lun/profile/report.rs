@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::dss::DssLoad;
 use super::oltp::OltpLoad;
-use super::{Profile, Settings, Tally};
+use super::run::{Profile, Settings, Tally};
 use crate::cmd::FAILED;
 use crate::cmd::bench::lun::course::Course;
 use crate::cmd::bench::lun::report::{Latency, title};
