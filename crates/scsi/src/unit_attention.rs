@@ -87,3 +87,37 @@ impl UnitAttentionQueue {
         self.pending.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn asc(asc: u8, ascq: u8) -> Asc {
+        Asc { asc, ascq }
+    }
+
+    fn left(pushed: &[Asc]) -> Vec<Asc> {
+        let mut queue = UnitAttentionQueue::default();
+        pushed.iter().for_each(|asc| queue.push(*asc));
+        std::iter::from_fn(|| queue.pop()).collect()
+    }
+
+    // covers: UA-01
+    #[test]
+    fn a_reset_makes_what_is_older_superfluous_unless_that_is_more_urgent() {
+        let (power_on, reset, other_reset, nexus_loss) =
+            (asc(0x29, 0), asc(0x29, 2), asc(0x29, 3), asc(0x29, 7));
+        let changed = asc(0x2a, 1);
+        assert_eq!(left(&[changed, nexus_loss, reset]), [reset]);
+        assert_eq!(left(&[reset, nexus_loss]), [reset]);
+        assert_eq!(left(&[power_on, reset]), [power_on]);
+        assert_eq!(left(&[reset, other_reset]), [other_reset], "of two that are as urgent the newer is true");
+        assert_eq!(left(&[reset, changed, reset]), [reset, changed], "each is there once");
+    }
+
+    #[test]
+    fn no_more_than_sixteen_wait() {
+        let many: Vec<Asc> = (0..20).map(|n| asc(0x2a, n)).collect();
+        assert_eq!(left(&many), many[..MAX_PENDING]);
+    }
+}

@@ -74,6 +74,7 @@ fn erl_04_lost_and_damaged_data_is_asked_for_again() {
                 position * 512
             ));
             assert_eq!(peer.session().recovery_counts().r2ts_recovered, 1);
+            assert_eq!(peer.session().rejects(), u64::from(!lost));
         }
     }
 }

@@ -246,6 +246,35 @@ mod tests {
     }
 
     #[test]
+    fn a_refused_login_says_where_it_ended_and_why() {
+        let peer = "192.0.2.1:3260".parse().unwrap();
+        let portal = "192.0.2.2:3260".parse().unwrap();
+        let refusal = Refusal {
+            chap_name: Some("alice".into()),
+            ..Refusal::new(LoginStatus::NotFound, "a rule", "what", "remedy")
+        };
+        let stage = LoginStage::Security;
+        let event = LoginEvent::refused(SystemTime::UNIX_EPOCH, peer, portal, None, stage, &refusal);
+        let expected = LoginEvent {
+            time: SystemTime::UNIX_EPOCH,
+            peer,
+            portal,
+            initiator: None,
+            target: None,
+            account: Some("alice".into()),
+            accepted: false,
+            stage: "security negotiation".into(),
+            code: 0x0203,
+            status: LoginStatus::NotFound.to_string(),
+            rule: "a rule".into(),
+            what: "what".into(),
+            remedy: "remedy".into(),
+            ..LoginEvent::accepted(SystemTime::UNIX_EPOCH, peer, portal, None)
+        };
+        assert_eq!(event, expected);
+    }
+
+    #[test]
     fn the_last_thousand_are_kept_and_all_are_counted() {
         let log = LoginLog::default();
         for n in 0..REFUSED_KEPT + 5 {

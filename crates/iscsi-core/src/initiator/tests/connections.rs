@@ -356,9 +356,11 @@ fn erl_06_at_level_2_tasks_go_on_elsewhere_after_time2wait() {
     );
     script.wait(2);
     script.sent_nothing();
+    assert_eq!(script.session.poll_timeout(), Some(script.now + Duration::from_secs(1)));
     script.wait(1);
     let functions = script.functions();
     assert_eq!(functions.len(), 2);
+    assert!(script.session.poll_timeout().is_none_or(|at| at > script.now), "nothing is left due");
     assert!(functions.iter().all(|f| f.0 == alive && f.1 == TmfFunction::TaskReassign));
     assert_eq!((functions[0].3, functions[0].4), (commands[1].1, 1), "ExpDataSN says what has come");
     assert_eq!((functions[1].3, functions[1].4), (commands[3].1, 0));

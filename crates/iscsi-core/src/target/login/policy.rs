@@ -196,3 +196,15 @@ impl From<ProtocolViolation> for Refusal {
         Self::initiator_error(violation.rule, violation.what, remedy)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_required_digest_can_be_cured_by_configuration() {
+        let remedy = |rule| Refusal::from(ProtocolViolation::new(rule, "what")).remedy;
+        assert!(remedy(DIGEST_REQUIRED).starts_with("let the initiator offer CRC32C"));
+        assert!(remedy("RFC 7143 13.1").starts_with("the initiator breaks the protocol"));
+    }
+}

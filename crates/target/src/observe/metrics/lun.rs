@@ -80,8 +80,7 @@ impl LunStats {
     pub fn record(&self, op: Op, bytes: u64, latency: Duration, failed: Option<Reason>) {
         let stats = self.op(op);
         match failed {
-            None if bytes > 0 => stats.bytes.add(bytes),
-            None => {}
+            None => stats.bytes.add(bytes),
             Some(reason) => stats.errors[reason as usize].add(1),
         }
         stats.latency.observe(latency);
