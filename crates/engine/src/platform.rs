@@ -53,19 +53,28 @@ pub struct System {
     clock: Clock,
     workers: Offload,
     poll_time: Duration,
+    measures_polls: bool,
 }
 
 impl System {
     /// The clock starts now. Jobs that block run on an [`Offload`] whose lanes share `max_workers` threads (at least one); none is started
     /// yet.
     pub fn new(max_workers: usize) -> Self {
-        Self { clock: Clock::start(), workers: Offload::new(max_workers), poll_time: POLL_TIME }
+        let workers = Offload::new(max_workers);
+        Self { clock: Clock::start(), workers, poll_time: POLL_TIME, measures_polls: false }
     }
 
     /// Sets how long drivers poll for events before they sleep: at most 1 ms, [`POLL_TIME`] by default; zero turns polling off.
     #[must_use]
     pub fn with_poll_time(mut self, time: Duration) -> Self {
         self.poll_time = time;
+        self
+    }
+
+    /// Drivers poll only for as long as they measure that it pays. For the end of a connection that serves many.
+    #[must_use]
+    pub fn with_measured_polls(mut self) -> Self {
+        self.measures_polls = true;
         self
     }
 
@@ -79,7 +88,11 @@ impl Platform for System {
     type Driver = EpollDriver;
 
     fn driver(&self) -> io::Result<EpollDriver> {
-        Ok(EpollDriver::new()?.with_poll_time(self.poll_time))
+        let driver = EpollDriver::new()?;
+        Ok(match self.measures_polls {
+            true => driver.with_measured_poll_time(self.poll_time),
+            false => driver.with_poll_time(self.poll_time),
+        })
     }
 
     fn now(&self) -> Duration {

@@ -99,7 +99,8 @@ impl Server {
             .iter()
             .map(|portal| Ok((portal.clone(), bind(portal)?)))
             .collect::<Result<Vec<_>, StartError>>()?;
-        let system = System::new(config.limits.store_threads).with_poll_time(config.limits.poll_time);
+        let system = System::new(config.limits.store_threads);
+        let system = system.with_poll_time(config.limits.poll_time).with_measured_polls();
         let mut token_secret = [0; 32];
         system.fill_random(&mut token_secret);
         let set = TargetSet::open(config, &observe.metrics, &open, token_secret)?;

@@ -127,6 +127,13 @@ impl EpollDriver {
         self
     }
 
+    /// The same, but only for as long as the driver measures that it pays, and not at all where it does not.
+    #[must_use]
+    pub fn with_measured_poll_time(mut self, time: Duration) -> Self {
+        self.polling = Polling::new(time).measured();
+        self
+    }
+
     /// System calls made so far.
     pub fn stats(&self) -> EpollStats {
         self.stats

@@ -5,8 +5,9 @@
 //! holds where polling keeps the peer from running (both share a core), or where no event comes. So polling backs off: each poll in
 //! vain doubles the number of sleeps until the next poll, up to 1024, and a successful poll resets that number to zero.
 //!
-//! What a sleep costs differs from machine to machine, and how long the next event takes from load to load. So the loop measures
-//! which polling time pays (`trial`): the longest, a quarter of it, or none.
+//! What a sleep costs differs from machine to machine, and how long the next event takes from load to load. So a loop that serves many
+//! can measure which polling time pays (`trial`): the longest, a quarter of it, or none. One end of a connection should: two that do
+//! not know of each other's trials disturb each other's, and both end up without polling where both would gain from it.
 //!
 //! A loop that waits for other threads does not poll: a worker that copies blocks needs the processor, and tells when it is done.
 //!
@@ -39,9 +40,10 @@ pub struct PollCounts {
 #[derive(Debug, Default)]
 pub(super) struct Polling {
     most: Duration,
-    /// One for each of [`SHARES`], so that a trial of one leaves the distances of the others alone.
+    /// One for each of [`SHARES`], so that a trial of one leaves the distance of the best alone.
     distances: [Distance; SHARES.len()],
-    trials: Trials<{ SHARES.len() }>,
+    /// Without trials the longest time is polled.
+    trials: Option<Trials<{ SHARES.len() }>>,
     forbidden: bool,
     counts: PollCounts,
 }
@@ -61,6 +63,11 @@ impl Polling {
         Self { most: time.min(POLL_TIME_MAX), ..Self::default() }
     }
 
+    /// Polls only for as long as trials show that it pays.
+    pub(crate) fn measured(self) -> Self {
+        Self { trials: Some(Trials::default()), ..self }
+    }
+
     /// Allows polling, or forbids it until it is allowed again.
     pub(crate) fn allow(&mut self, may_poll: bool) {
         self.forbidden = !may_poll;
@@ -75,8 +82,11 @@ impl Polling {
         if self.most.is_zero() || self.forbidden || timeout == Some(Duration::ZERO) {
             return None;
         }
-        self.trials.sleep(usage);
-        let time = self.most.mul_f64(SHARES[self.trials.current()]);
+        if self.trials.as_mut().is_some_and(|trials| trials.sleep(usage)) {
+            // What it is worth now shows only if it is not as rare as it was when it found nothing.
+            *self.distance() = Distance::default();
+        }
+        let time = self.most.mul_f64(SHARES[self.way()]);
         let time = timeout.map_or(time, |timeout| timeout.min(time));
         if time.is_zero() {
             return None;
@@ -108,7 +118,12 @@ impl Polling {
     }
 
     fn distance(&mut self) -> &mut Distance {
-        &mut self.distances[self.trials.current()]
+        &mut self.distances[self.way()]
+    }
+
+    /// The share in use.
+    fn way(&self) -> usize {
+        self.trials.as_ref().map_or(0, Trials::current)
     }
 }
 
@@ -210,7 +225,8 @@ mod tests {
         let long = Load { work_us: 25.0, answer_us: 30.0, wake_us: 4.0, sleep_cpu_us: 4.0, bytes: 131_072 };
         // The same, where a sleep costs as much as on some machines.
         let dear = Load { wake_us: 60.0, sleep_cpu_us: 25.0, ..long };
-        let mut looped = Loop { polling: Polling::new(POLL_TIME), at_us: 0.0, cpu_us: 0.0, bytes: 0 };
+        let mut looped =
+            Loop { polling: Polling::new(POLL_TIME).measured(), at_us: 0.0, cpu_us: 0.0, bytes: 0 };
         for _ in 0..3 {
             looped.run(&short, 60_000);
             assert!(looped.run(&short, 10_000) > 9_000, "{looped:?}", looped = looped.polling);
@@ -221,12 +237,30 @@ mod tests {
         }
     }
 
+    /// Both ends share a core, where no poll can succeed, and later each has its own.
+    #[test]
+    fn what_never_paid_is_tried_in_earnest_when_the_load_changes() {
+        let apart = Load { work_us: 5.0, answer_us: 8.0, wake_us: 12.0, sleep_cpu_us: 8.0, bytes: 4096 };
+        let together = Load { answer_us: 90.0, wake_us: 2.0, ..apart };
+        // Here it does not pay to poll.
+        let long = Load { work_us: 25.0, answer_us: 30.0, wake_us: 4.0, sleep_cpu_us: 4.0, bytes: 131_072 };
+        let mut looped =
+            Loop { polling: Polling::new(POLL_TIME).measured(), at_us: 0.0, cpu_us: 0.0, bytes: 0 };
+        for _ in 0..3 {
+            looped.run(&long, 60_000);
+            assert_eq!(looped.run(&together, 100_000), 0);
+            looped.run(&apart, 3_500);
+            assert!(looped.run(&apart, 10_000) > 9_000, "{looped:?}", looped = looped.polling);
+        }
+    }
+
     #[test]
     fn a_quarter_is_enough_for_short_commands_that_also_wait_in_vain() {
         // Every other answer comes only after a long time.
         let short = Load { work_us: 5.0, answer_us: 8.0, wake_us: 12.0, sleep_cpu_us: 8.0, bytes: 4096 };
         let late = Load { answer_us: 200.0, ..short };
-        let mut looped = Loop { polling: Polling::new(POLL_TIME), at_us: 0.0, cpu_us: 0.0, bytes: 0 };
+        let mut looped =
+            Loop { polling: Polling::new(POLL_TIME).measured(), at_us: 0.0, cpu_us: 0.0, bytes: 0 };
         for _ in 0..40_000 {
             looped.run(&short, 3);
             looped.run(&late, 1);

@@ -1,8 +1,7 @@
 //! Trials: one of several ways to run a loop is chosen by what each costs, measured while the loop works.
 //!
 //! A span is 64 sleeps of the loop. Most spans belong to the way that has been best; now and then one belongs to another way, between two
-//! spans of the best. The cost of a span is the time of a byte times the square of its processor time: a twentieth more processor time
-//! must save a tenth of the time, because others could have used it. Another way takes over when its spans were cheaper by a tenth on average. A span during which the
+//! spans of the best. The cost of a span is the time of a byte and its processor time, of which the latter counts half as much again. Another way takes over when its spans were cheaper by a twentieth on average. A span during which the
 //! loop paused says nothing, and does not count. When the cost of the best way changes, the load has, and the others are tried at once.
 
 use std::time::Duration;
@@ -19,8 +18,10 @@ const REST: u32 = 32;
 const REST_AT_FIRST: u32 = 4;
 /// Trials before a way can take over.
 const TRIALS_MIN: u32 = 4;
-/// How much cheaper a way must be to take over, as a logarithm: a tenth.
-const ADVANTAGE_MIN: f64 = 0.1;
+/// How much cheaper a way must be to take over, as a logarithm: a twentieth.
+const ADVANTAGE_MIN: f64 = 0.05;
+/// What processor time counts, where time counts 1: others could have used it.
+const CPU_WEIGHT: f64 = 1.5;
 /// The weight of the newest trial in the average.
 const NEWEST: f64 = 0.25;
 /// How much the cost changes when the load does, as a logarithm: what was learned before is forgotten.
@@ -102,11 +103,11 @@ impl<const WAYS: usize> Trials<WAYS> {
         self.tried.unwrap_or(self.best)
     }
 
-    /// The loop is about to sleep. `usage` is asked for at the end of a span.
-    pub(super) fn sleep(&mut self, usage: impl FnOnce() -> Usage) {
+    /// The loop is about to sleep; true when a trial of another way begins. `usage` is asked for at the end of a span.
+    pub(super) fn sleep(&mut self, usage: impl FnOnce() -> Usage) -> bool {
         self.sleeps += 1;
         if self.sleeps < SPAN && self.began.is_some() {
-            return;
+            return false;
         }
         let now = usage();
         let began = self.began.replace(now);
@@ -115,6 +116,7 @@ impl<const WAYS: usize> Trials<WAYS> {
         }
         self.sleeps = 0;
         debug_assert!(self.current() < WAYS && self.tried != Some(self.best));
+        self.tried.is_some()
     }
 
     fn end_span(&mut self, cost: Option<f64>) {
@@ -182,7 +184,7 @@ fn cost(began: Usage, ended: Usage) -> Option<f64> {
         return None;
     }
     let a_byte = |spent: Duration| (spent.as_secs_f64() / bytes as f64).ln();
-    Some(2.0 * a_byte(cpu) + a_byte(time))
+    Some(CPU_WEIGHT * a_byte(cpu) + a_byte(time))
 }
 
 #[cfg(test)]
@@ -240,11 +242,14 @@ mod tests {
     }
 
     #[test]
-    fn processor_time_weighs_twice_as_much_as_time() {
-        // A third less time pays for a tenth more processor time, but not for a quarter more, and a sixth less not for a sixth more.
-        for (cpu_us, time_us, pays) in
-            [([10, 11], [60, 40], true), ([8, 10], [60, 40], false), ([12, 14], [60, 50], false)]
-        {
+    fn processor_time_counts_half_as_much_again_as_time() {
+        let pairs = [
+            ([10, 11], [60, 40], true),
+            ([10, 12], [60, 42], true),
+            ([8, 11], [60, 40], false),
+            ([12, 14], [60, 50], false),
+        ];
+        for (cpu_us, time_us, pays) in pairs {
             let mut costs = Costs::new();
             costs.spans(300, cpu_us, time_us);
             assert_eq!(costs.trials.best == 1, pays, "{cpu_us:?} {time_us:?}");
@@ -270,7 +275,7 @@ mod tests {
     fn one_disturbed_span_does_not_decide() {
         // Another program disturbs the best way until the first trial is over.
         let mut costs = Costs::new();
-        costs.spans(REST_AT_FIRST + 3, [12, 10], [50, 50]);
+        costs.spans(REST_AT_FIRST + 3, [11, 10], [50, 50]);
         assert_eq!((costs.trials.best, costs.trials.ways[1].trials), (0, 1));
         for _ in 0..200 {
             costs.spans(1, [10, 10], [50, 50]);
