@@ -271,3 +271,37 @@ fn a_volume_that_is_only_read_is_read_with_what_its_log_has() {
     let bytes = std::fs::read(&path).unwrap();
     assert_eq!((bytes[0], bytes[512], bytes[1024]), (7, 8, 0));
 }
+
+#[test]
+fn what_does_not_fit_its_records_or_is_too_long_is_refused() {
+    let store = Stores::new().open();
+    let put = |offset, len: usize, records: Option<usize>| {
+        let records = records.map(|blocks| run(1, blocks));
+        store.write_atomic(offset, &[&vec![1; len]], records.as_ref(), Durability::Cached)
+    };
+    let refused = |result: Result<(), StoreError>| {
+        result.is_err_and(|error| error.to_string().contains("all or nothing"))
+    };
+    assert!(refused(put(0, 1024, Some(1))) && refused(put(0, 512, Some(2))), "not as many records as blocks");
+    assert!(refused(put(256, 512, Some(1))), "between two blocks");
+    put(0, 4096, None).unwrap();
+    assert!(refused(put(0, 4096 + 512, None)), "longer than what is offered");
+    put(512, 8192, Some(16)).unwrap();
+    assert!(put(SIZE - 512, 1024, Some(2)).is_err(), "beyond the end");
+}
+
+/// A write with records may have any length; it is done in steps, whatever pieces it comes in.
+#[test]
+fn a_long_write_is_done_in_steps() {
+    let stores = Stores { data: ram(8 << 20), side: ram(512 << 10), log: ram(4 << 20) };
+    let store = stores.open();
+    let bytes: Vec<u8> = (0..3 << 20).map(|n: u32| (n / 509) as u8).collect();
+    let guards = |n: u64| Record::Guarded(Tuple { guard: n as u16, app_tag: 1, ref_tag: n as u32 });
+    let records: RecordRun = (0..bytes.len() as u64 / 512).map(guards).collect();
+    let pieces: Vec<&[u8]> = [&bytes[..700], &bytes[700..1_500_000], &bytes[1_500_000..]].to_vec();
+    store.write_atomic(1024, &pieces, Some(&records), Durability::Durable).unwrap();
+    let mut read = vec![0; bytes.len()];
+    store.read(1024, &mut read).unwrap();
+    assert!(read == bytes);
+    assert!(store.records().unwrap().read(2, records.len()).unwrap() == records);
+}

@@ -286,15 +286,19 @@ fn fab_04_held_responses_survive_their_connection() {
         Peer::with_connections(3, &format!("{KEYS} TaskReporting=ResponseFence ErrorRecoveryLevel=2"));
     peer.play(
         "I3> ScsiCommand itt=4 F R edtl=512
-         D< Start itt=4",
+         D< Start itt=4
+         I2> ScsiCommand itt=5 F edtl=0
+         D< Start itt=5",
     );
     peer.answer_with_fence();
-    peer.play("D> complete itt=4 data=512");
+    // Another response waits before it, on a connection that stays.
+    peer.play("D> complete itt=5\nD> complete itt=4 data=512");
     peer.lose_for_recovery(3, 2);
     peer.play(
         "I2> TaskManagementRequest I itt=8 function=TaskReassign referenced_task_tag=4
          T2< TaskManagementResponse itt=8 response=FunctionComplete
          I> NopOut I
+         T2< ScsiResponse itt=5
          T2< DataIn itt=4 data=512 status=0x00",
     );
     assert_eq!(peer.session().holdings().orphans, 0);
@@ -321,8 +325,28 @@ fn fab_04_a_unit_attention_has_a_fence() {
              T< ScsiResponse itt=6"
         ));
     }
-    // Its connection breaks before it is sent: at level 2 it is sent on another one.
-    let mut peer = Peer::with_connections(3, &format!("{KEYS} TaskReporting=FastAbort ErrorRecoveryLevel=2"));
+    // Its connection breaks before it is sent: at level 2 it is sent on another one, unless the command was immediate.
+    for (immediate, answer) in
+        [("", "FunctionComplete\nT2< ScsiResponse itt=5 sense=6/29/03"), ("I", "TaskDoesNotExist")]
+    {
+        let mut peer =
+            Peer::with_connections(3, &format!("{KEYS} TaskReporting=FastAbort ErrorRecoveryLevel=2"));
+        peer.respond_on(2);
+        peer.play(&format!(
+            "I3> ScsiCommand {immediate} itt=5 F edtl=0
+             D< Start itt=5
+             D> complete itt=5 status=2 sense=6/29/03
+             T2< NopIn"
+        ));
+        peer.lose_for_recovery(3, 2);
+        peer.play(&format!(
+            "I2> TaskManagementRequest I itt=8 function=TaskReassign referenced_task_tag=5
+             T2< TaskManagementResponse itt=8 response={answer}"
+        ));
+        assert_eq!(peer.session().holdings().orphans, 0);
+    }
+    // Where nothing can be reassigned it is lost with its connection.
+    let mut peer = session("FastAbort");
     peer.respond_on(2);
     peer.play(
         "I3> ScsiCommand itt=5 F edtl=0
@@ -330,12 +354,8 @@ fn fab_04_a_unit_attention_has_a_fence() {
          D> complete itt=5 status=2 sense=6/29/03
          T2< NopIn",
     );
-    peer.lose_for_recovery(3, 2);
-    peer.play(
-        "I2> TaskManagementRequest I itt=8 function=TaskReassign referenced_task_tag=5
-         T2< TaskManagementResponse itt=8 response=FunctionComplete
-         T2< ScsiResponse itt=5 sense=6/29/03",
-    );
+    peer.outcome_of("X3");
+    assert_eq!(peer.session().holdings().orphans, 0);
 }
 
 /// Resets requested while a fence is in effect are rejected once too many answers wait.

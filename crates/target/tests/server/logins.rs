@@ -157,6 +157,29 @@ fn lgn_19_logins_that_stop_half_way_keep_nobody_out_on_any_shard() {
 
 // covers: LGN-19
 #[test]
+fn lgn_19_as_many_logins_as_allowed_stay_and_one_more_closes_the_oldest_only() {
+    let mut config = config();
+    config.limits = Limits { max_logins_in_progress: 3, shards: 1, ..config.limits };
+    let lab = Lab::start(config);
+    let goes_on = |(script, peer): &mut (conform::LoginScript, conform::RawPeer),
+                   pairs: &[(String, String)]| {
+        peer.login_step(script.request(LoginStage::Security, None), pairs).unwrap();
+    };
+    let begin = |n: usize| {
+        let mut login = (lab.script(&format!("half-{n}")), lab.connect());
+        let names = login.0.names();
+        goes_on(&mut login, &names);
+        login
+    };
+    let mut logins: Vec<_> = (0..3).map(begin).collect();
+    logins.iter_mut().for_each(|login| goes_on(login, &[]));
+    logins.push(begin(3));
+    logins.remove(0).1.until_closed().unwrap();
+    logins.iter_mut().for_each(|login| goes_on(login, &[]));
+}
+
+// covers: LGN-19
+#[test]
 fn lgn_19_a_login_that_is_not_completed_in_time_is_closed() {
     let mut config = config();
     config.limits.login_timeout = Duration::from_millis(200);

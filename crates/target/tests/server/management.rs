@@ -193,3 +193,53 @@ fn a_function_finds_the_commands_before_it_begun() {
     }
     assert_eq!(answer(&mut session, abort.itt), TmfResponse::TaskDoesNotExist);
 }
+
+// covers: P2-04
+#[test]
+fn p2_04_a_pending_unit_attention_is_shown_until_it_was_reported() {
+    let mut config = config();
+    config.targets[0].bounds.protocol_level = 2;
+    let lab = Lab::start(config);
+    let mut a = lab.session("a");
+    let mut b = lab.login(&lab.script("b").key("iSCSIProtocolLevel", "2"));
+    b.clear_unit_attentions().unwrap();
+    let mut query = || {
+        let request = b.tmf(TmfFunction::QueryAsyncEvent, true);
+        b.peer.send(&Frame::of(request)).unwrap();
+        let rx = b.next_for(request.itt).unwrap();
+        let response = TaskManagementResponse::parse(&rx.bhs).unwrap();
+        let shown = (response.response, response.additional);
+        (shown, test_unit_ready(&mut b).is_good())
+    };
+    assert_eq!(query(), ((TmfResponse::FunctionComplete, [0; 3]), true));
+    set_tas(&mut a, true);
+    // One is pending: 2A/01, mode parameters changed.
+    let ((response, additional), good) = query();
+    assert_eq!(
+        (response, additional[1..].to_vec(), good),
+        (TmfResponse::FunctionSucceeded, vec![0x2a, 0x01], false)
+    );
+    assert_eq!(query(), ((TmfResponse::FunctionComplete, [0; 3]), true));
+}
+
+// The other way round: the session whose commands are aborted ends before they are gone, before or after the request.
+// covers: TMF-06
+#[test]
+fn tmf_06_a_reset_is_answered_when_the_session_of_the_commands_ends_first() {
+    for ends_before in [false, true] {
+        let (lab, gate, mut a, b, _sent) = pair(false);
+        let ends = |b: Session| {
+            drop(b);
+            until(|| lab.sessions().iter().any(|session| session.connections.is_empty()));
+        };
+        let mut b = Some(b);
+        b.take_if(|_| ends_before).map(ends);
+        let request = a.tmf(TmfFunction::LogicalUnitReset, true);
+        a.peer.send(&Frame::of(request)).unwrap();
+        a.ping().unwrap();
+        b.map(ends);
+        assert_eq!(a.stashed(request.itt), None, "it was answered before the write was gone");
+        gate.open();
+        assert_eq!(answer(&mut a, request.itt), TmfResponse::FunctionComplete);
+    }
+}

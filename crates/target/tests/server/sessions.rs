@@ -1,7 +1,7 @@
 //! Sessions that are reinstated, lost and ended, with commands on worker threads (rows SES, LGO, PR-13).
 
 use conform::{Command, Frame, LoginScript, Session};
-use iscsi_core::wire::{Cid, LoginStage, LoginStatus, NopOut, Tsih, Ttt, keys};
+use iscsi_core::wire::{Cid, LoginStage, LoginStatus, NopIn, NopOut, Tsih, Ttt, keys};
 
 use blockstore::Op;
 
@@ -262,4 +262,21 @@ fn ses_05_two_peers_with_one_identity_replace_each_other_and_nothing_more() {
     holder.ping().unwrap();
     bystander.ping().unwrap();
     assert_eq!(lab.sessions().len(), 2);
+}
+
+#[test]
+fn a_session_may_send_as_many_commands_as_its_target_says() {
+    for queue_depth in [1, 5] {
+        let mut config = config();
+        config.targets[0].queue_depth = queue_depth;
+        let lab = Lab::start(config);
+        let answer = lab.session("a").ping_with(b"window").unwrap();
+        let answer = NopIn::parse(&answer.bhs).unwrap();
+        assert_eq!(answer.max_cmd_sn.0.wrapping_sub(answer.exp_cmd_sn.0) + 1, queue_depth);
+    }
+    // A discovery session has no target.
+    let lab = Lab::start(config());
+    let answer = lab.login(&lab.discovery_script("a")).ping_with(b"window").unwrap();
+    let answer = NopIn::parse(&answer.bhs).unwrap();
+    assert_eq!(answer.max_cmd_sn.0.wrapping_sub(answer.exp_cmd_sn.0) + 1, 16);
 }

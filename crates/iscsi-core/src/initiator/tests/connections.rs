@@ -416,6 +416,23 @@ fn a_connection_that_was_lost_without_warning_is_logged_out_after_time2wait_or_o
     }
 }
 
+/// Two at the same time: each is logged out.
+// covers: ERL-05
+#[test]
+fn connections_that_were_lost_together_are_logged_out_together() {
+    let mut script = Script::with_connections_and(3, Params { max_connections: 3, ..params() });
+    script.session.connection_lost(script.now, Cid(1));
+    script.session.connection_lost(script.now, Cid(2));
+    script.wait(2);
+    let mut of = Vec::new();
+    for (via, pdu) in script.sent_on() {
+        let Pdu::LogoutRequest(request) = pdu else { panic!("{pdu:?}") };
+        assert_eq!(via, Cid(0));
+        of.push(request.cid);
+    }
+    assert_eq!(of, [Cid(1), Cid(2)]);
+}
+
 // covers: LGO-01
 #[test]
 fn a_session_that_is_leaving_logs_no_lost_connection_out() {
