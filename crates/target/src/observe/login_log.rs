@@ -269,7 +269,6 @@ mod tests {
             rule: "a rule".into(),
             what: "what".into(),
             remedy: "remedy".into(),
-            ..LoginEvent::accepted(SystemTime::UNIX_EPOCH, peer, portal, None)
         };
         assert_eq!(event, expected);
     }
