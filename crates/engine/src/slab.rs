@@ -542,6 +542,16 @@ mod tests {
     }
 
     #[test]
+    fn a_slab_that_was_evicted_keeps_nothing_any_more() {
+        let ring = SlabRing::new(SLAB, 8);
+        let many = || (0..8).map(|_| ring.rx_buffer_within(SLAB, 1)).collect::<Vec<_>>();
+        drop(many());
+        drop((0..4).map(|_| ring.take(2 * SLAB)).collect::<Vec<_>>());
+        assert_eq!((ring.stats().slabs_evicted, ring.stats().held_bytes), (8, 8 * SLAB));
+        assert_eq!(many().iter().filter(|(_, pins)| *pins == Pins::Anything).count(), 4, "half of the ring");
+    }
+
+    #[test]
     fn old_bytes_show_only_as_far_as_the_caller_does_not_overwrite() {
         // This is what the documentation promises: the length is exact, the contents are an earlier holder's.
         let ring = SlabRing::new(SLAB, 1);

@@ -457,3 +457,22 @@ fn a_connection_that_never_runs_dry_does_not_starve_another() {
     });
     assert!(rounds < 32, "the quiet connection waited for {rounds} receives of the busy one");
 }
+
+#[test]
+fn more_segments_than_a_round_takes_are_all_sent_and_counted() {
+    let (mut peer, stream) = pair();
+    let mut driver = EpollDriver::new().unwrap();
+    let conn = driver.adopt(stream).unwrap();
+    let segments: Vec<Bytes> = (0..3000_u32).map(|n| Bytes::copy_from_slice(&n.to_be_bytes())).collect();
+    let expected = segments.concat();
+    driver.send(conn, segments);
+    sent(&mut driver, conn).1.unwrap();
+    let mut got = vec![0; expected.len()];
+    peer.read_exact(&mut got).unwrap();
+    assert!(got == expected);
+    assert_eq!(driver.stats().bytes, 12_000);
+    peer.write_all(&got[..100]).unwrap();
+    driver.recv(conn, room(100));
+    assert_eq!(received(&mut driver, conn).1.unwrap(), 100);
+    assert_eq!(driver.stats().bytes, 12_100);
+}
