@@ -1,8 +1,9 @@
 //! Trials: one of several ways to run a loop is chosen by what each costs, measured while the loop works.
 //!
 //! A span is 64 sleeps of the loop. Most spans belong to the way that has been best; now and then one belongs to another way, between two
-//! spans of the best. The cost of a span is the time of a byte and its processor time, of which the latter counts half as much again. Another way takes over when its spans were cheaper by a twentieth on average. A span during which the
-//! loop paused says nothing, and does not count. When the cost of the best way changes, the load has, and the others are tried at once.
+//! spans of the best. A span costs the time of a byte and its processor time, which counts half as much again. Another way takes over
+//! when its spans were cheaper by a twentieth on average. A span during which the loop paused says nothing, and does not count. When the
+//! cost of the best way changes, the load has changed: what was learned is forgotten, and the others are tried at once.
 
 use std::time::Duration;
 

@@ -4,3 +4,4 @@ mod lab;
 mod log;
 mod scale;
 mod silent;
+mod stalled;
