@@ -8,12 +8,27 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use engine::netns::NetNs;
-use support::{finish, left_out, need, program};
+use support::{finish, left_out, need, path, program};
 
 fn intact(arguments: &str) -> Command {
     let mut command = program(env!("CARGO_BIN_EXE_intact"), Duration::from_secs(60));
     command.args(arguments.split(' '));
     command
+}
+
+/// As [`intact`], without a limit of its own: the process is `intact` itself, which reports of shims name.
+fn intact_in_the_background(arguments: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_intact"));
+    command.args(arguments.split(' ')).env("PATH", path());
+    command
+}
+
+/// The report of the shim that `server` is. There may be others: reports are of the whole machine.
+fn report_of(server: &Running) -> serde_json::Value {
+    let text = finish(intact("tcp-crc status --json")).well();
+    let reports: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap();
+    let ours = reports.into_iter().find(|report| report["pid"] == server.0.id());
+    ours.unwrap_or_else(|| panic!("no shim of process {}: {text}", server.0.id()))
 }
 
 /// A namespace that stands for a machine, or none where the tester may make none.
@@ -58,11 +73,11 @@ fn curl_and_a_server_move_the_same_bytes_through_two_shims() {
     std::fs::write(folder.path().join("image"), &data).unwrap();
     let folder = folder.path().display();
 
-    let _server = machine
+    let server = machine
         .within(|| {
             let serve =
                 format!("tcp-crc run --publish 8000 -- python3 -u -m http.server 8000 --directory {folder}");
-            serving(intact(&serve))
+            serving(intact_in_the_background(&serve))
         })
         .unwrap();
     let get = format!(
@@ -74,19 +89,18 @@ fn curl_and_a_server_move_the_same_bytes_through_two_shims() {
     assert!(text.contains(" 0 discarded, 0 without CRC"), "{text}");
 
     // The server's shim tells what it has seen, with the connection that went.
-    let reports = finish(intact("tcp-crc status --json")).well();
-    let reports: serde_json::Value = serde_json::from_str(&reports).unwrap();
-    let is_ours = |connection: &serde_json::Value| {
+    let report = report_of(&server);
+    let connections = report["connections"].as_array().unwrap();
+    let is_ours = |connection: &&serde_json::Value| {
         connection["local"] == "10.213.0.2:8000"
             && connection["remote"].as_str().unwrap().starts_with("10.213.0.1:")
     };
-    let connections =
-        reports.as_array().unwrap().iter().flat_map(|report| report["connections"].as_array().unwrap());
-    let ours: Vec<_> = connections.filter(|connection| is_ours(connection)).collect();
-    assert_eq!(ours.len(), 1, "{reports}");
+    let ours: Vec<_> = connections.iter().filter(is_ours).collect();
+    assert_eq!(ours.len(), 1, "{report}");
     assert_eq!((&ours[0]["state"], &ours[0]["method"]), (&"protected".into(), &6.into()));
     let metrics = finish(intact("tcp-crc status --metrics")).well();
-    assert!(metrics.contains("intact_tcp_crc_segments_total{") && metrics.ends_with("# EOF\n"), "{metrics}");
+    let series = format!("pid=\"{}\",what=\"stamped\"}}", server.0.id());
+    assert!(metrics.contains(&series) && metrics.ends_with("# EOF\n"), "{metrics}");
 }
 
 #[test]
@@ -99,12 +113,12 @@ fn curl_and_a_server_move_the_same_bytes_through_the_kernel() {
     let data: Vec<u8> = (0..3_000_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     std::fs::write(folder.path().join("image"), &data).unwrap();
     let folder = folder.path().display();
-    let _server = machine
+    let server = machine
         .within(|| {
             let serve = format!(
                 "tcp-crc run --backend bpf --publish 8000 -- python3 -u -m http.server 8000 --directory {folder}"
             );
-            serving(intact(&serve))
+            serving(intact_in_the_background(&serve))
         })
         .unwrap();
     for backend in ["bpf", "tun"] {
@@ -115,11 +129,9 @@ fn curl_and_a_server_move_the_same_bytes_through_the_kernel() {
         assert!(std::fs::read(format!("{folder}/copy")).unwrap() == data, "other bytes: {text}");
         assert!(text.contains(" 0 discarded") && !text.contains(" 0 verified"), "{text}");
     }
-    let reports = finish(intact("tcp-crc status --json")).well();
-    let reports: serde_json::Value = serde_json::from_str(&reports).unwrap();
-    let served = |report: &&serde_json::Value| report["total"]["stamped"].as_u64().is_some_and(|n| n > 4000);
-    let server = reports.as_array().unwrap().iter().find(served);
-    assert_eq!(server.map(|report| &report["total"]["bad_crc"]), Some(&0.into()), "{reports}");
+    let total = &report_of(&server)["total"];
+    assert!(total["stamped"].as_u64().is_some_and(|segments| segments > 4000), "{total}");
+    assert_eq!(total["bad_crc"], 0, "{total}");
 }
 
 #[test]

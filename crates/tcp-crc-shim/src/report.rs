@@ -24,8 +24,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The counters and connections of a shim.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
-    /// Its device.
+    /// Its device. Shims in different network namespaces may have the same one.
     pub name: String,
+    /// Its process.
+    pub pid: u32,
     /// All connections since it started.
     pub total: Counters,
     /// Packets without a connection.
@@ -63,7 +65,7 @@ pub struct Connection {
 }
 
 impl Report {
-    /// The report of the shim with the device `name`.
+    /// The report of this process's shim with the device `name`.
     pub fn of(name: &str, seen: Seen) -> Report {
         let mut connections: Vec<_> = seen
             .connections
@@ -83,6 +85,7 @@ impl Report {
         connections.sort_by_key(|connection| (connection.local, connection.remote));
         Report {
             name: name.to_owned(),
+            pid: std::process::id(),
             total: seen.total,
             packets: seen.packets,
             lost: seen.lost,
@@ -142,7 +145,6 @@ impl Publisher {
     ) -> io::Result<Publisher> {
         make(directory)?;
         remove_those_of_nobody(directory)?;
-        // Devices in different namespaces may have the same name.
         let path = directory.join(format!("{name}-{}.sock", std::process::id()));
         let listener = UnixListener::bind(&path)?;
         std::thread::Builder::new().name("tcp-crc-status".into()).spawn(move || {
@@ -182,8 +184,8 @@ fn remove_those_of_nobody(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The reports of all shims that have a socket in `directory`, by name. Sockets without a program are skipped, and so are those of programs
-/// that end before they have reported.
+/// The reports of all shims that have a socket in `directory`, by name and process. Sockets without a program are
+/// skipped, and so are those of programs that end before they have reported.
 ///
 /// # Errors
 /// The directory cannot be read, or a report cannot be parsed.
@@ -197,7 +199,7 @@ pub fn reports(directory: &Path) -> io::Result<Vec<Report>> {
         let Ok(stream) = UnixStream::connect(entry?.path()) else { continue };
         reports.extend(report_of(stream)?);
     }
-    reports.sort_by(|a: &Report, b| a.name.cmp(&b.name));
+    reports.sort_by(|a: &Report, b| (&a.name, a.pid).cmp(&(&b.name, b.pid)));
     Ok(reports)
 }
 

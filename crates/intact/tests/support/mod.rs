@@ -37,7 +37,7 @@ pub fn left_out(why: &str) -> bool {
 }
 
 /// PATH with the places where a plain user's does not look.
-fn path() -> String {
+pub fn path() -> String {
     format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default())
 }
 

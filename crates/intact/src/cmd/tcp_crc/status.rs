@@ -49,6 +49,7 @@ fn text(reports: &[Report]) -> String {
     }
     let mut table = Table::new(&[
         "SHIM",
+        "PID",
         "OURS",
         "PEER",
         "STATE",
@@ -61,7 +62,7 @@ fn text(reports: &[Report]) -> String {
     ]);
     for report in reports {
         for connection in &report.connections {
-            table.row(row(&report.name, connection));
+            table.row(row(report, connection));
         }
     }
     let mut text = table.text();
@@ -102,7 +103,7 @@ pub(super) fn turned_away(report: &Report) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join("; "))
 }
 
-fn row(name: &str, connection: &Connection) -> Vec<String> {
+fn row(report: &Report, connection: &Connection) -> Vec<String> {
     let counters = &connection.counters;
     let state = match connection.method {
         Some(value) => format!("{} {value}", connection.state),
@@ -113,7 +114,8 @@ fn row(name: &str, connection: &Connection) -> Vec<String> {
         _ => "something on the way cuts segments again".to_owned(),
     };
     vec![
-        name.to_owned(),
+        report.name.clone(),
+        report.pid.to_string(),
         connection.local.to_string(),
         connection.remote.to_string(),
         state,
@@ -129,6 +131,7 @@ fn row(name: &str, connection: &Connection) -> Vec<String> {
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Labels {
     shim: String,
+    pid: u32,
     what: &'static str,
 }
 
@@ -137,7 +140,7 @@ fn metrics(reports: &[Report]) -> String {
     let packets = Family::<Labels, Counter<u64, AtomicU64>>::default();
     let connections = Family::<Labels, Gauge>::default();
     for report in reports {
-        let labels = |what| Labels { shim: report.name.clone(), what };
+        let labels = |what| Labels { shim: report.name.clone(), pid: report.pid, what };
         for (what, value) in segment_counts(report) {
             segments.get_or_create(&labels(what)).inc_by(value);
         }
@@ -195,4 +198,20 @@ fn packet_counts(report: &Report) -> [(&'static str, u64); 14] {
         ("lost", report.lost),
         ("refused", report.refused),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Devices in different network namespaces may have the same name.
+    #[test]
+    fn two_shims_of_one_name_are_two_series() {
+        let reports = [7, 8].map(|pid| Report { pid, ..Report::empty("crc0") });
+        let text = metrics(&reports);
+        for pid in [7, 8] {
+            let series = format!("intact_tcp_crc_segments_total{{shim=\"crc0\",pid=\"{pid}\",what=\"stamped\"}} 0\n");
+            assert_eq!(text.matches(&series).count(), 1, "{text}");
+        }
+    }
 }
