@@ -220,6 +220,20 @@ impl Sample {
         self.ios() / self.iops
     }
 
+    /// The figures of both runs together.
+    fn add(&mut self, other: &Sample) {
+        let seconds = self.seconds() + other.seconds();
+        let bytes = self.mb_per_s * self.seconds() + other.mb_per_s * other.seconds();
+        self.reads += other.reads;
+        self.writes += other.writes;
+        self.cpu_seconds += other.cpu_seconds;
+        self.errors += other.errors;
+        self.digests_verified += other.digests_verified;
+        self.digests_failed += other.digests_failed;
+        self.target_cpu_seconds += other.target_cpu_seconds;
+        (self.iops, self.mb_per_s) = (self.ios() / seconds, bytes / seconds);
+    }
+
     /// Seconds of the target's CPU time per 10^9 bytes.
     fn target_cpu_per_gb(&self, row: &Row) -> f64 {
         self.target_cpu_seconds / (self.ios() * row.block_bytes as f64 / 1e9)

@@ -1,8 +1,8 @@
 //! `cargo xtask bench stack`: the whole product with one CRC forced at both ends, over TCP on the loopback, reading PDUs of 8 KiB: what
 //! the 2005 paper did with a real stack (section 5.2), and what came of the throughput that its sandbox projects (Figure 17).
 //!
-//! Target and client have a core each. All CRCs take turns within each round, another first in each; the CRC in use is measured twice
-//! (the judge). The client's CPU time counts: the paper's figure is bits per cycle of the initiator.
+//! Target and client have a core each. All CRCs take turns within each round, in slices and in alternating order, another first in each
+//! round; the CRC in use is measured twice (the judge). The client's CPU time counts: the paper's figure is bits per cycle of the initiator.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -57,6 +57,8 @@ const CRCS: [Crc; 5] = [
 const SARWATE: usize = 0;
 const SLICING_8: usize = 1;
 const CONTROL: usize = 3;
+/// Parts into which the measured time of a CRC in a round is divided: what disturbs the machine for a second then meets all CRCs.
+const SLICES: usize = 4;
 /// Stands for the name of the kernel in use.
 const IN_USE: &str = "";
 
@@ -91,10 +93,10 @@ pub struct Options {
     #[command(flatten)]
     pub surroundings: Surroundings,
     /// Rounds; the median counts
-    #[arg(long, default_value_t = 15)]
+    #[arg(long, default_value_t = 11)]
     rounds: usize,
-    /// Measured seconds of each run
-    #[arg(long, default_value_t = 0.5)]
+    /// Measured seconds of each CRC in a round
+    #[arg(long, default_value_t = 1.0)]
     seconds: f64,
     /// A first impression: three rounds of a tenth of a second
     #[arg(long, conflicts_with_all = ["rounds", "seconds", "write"])]
@@ -186,14 +188,27 @@ fn measure_all(intact: &Path, options: &Options) -> Result<Figures> {
         for (n, load) in LOADS.iter().enumerate() {
             let run = |at: usize| {
                 let client = forced(PLACEMENTS[1].client(intact), &CRCS[at]);
-                let digests = CRCS[at].digests;
-                measure(client, &servers[at], load.query, &load.row, digests, options.seconds())
+                let (digests, seconds) = (CRCS[at].digests, options.seconds() / SLICES as f64);
+                measure(client, &servers[at], load.query, &load.row, digests, seconds)
             };
-            for turn in 0..CRCS.len() {
-                let at = (turn + round) % CRCS.len();
-                samples[n][at].push(run(at)?);
+            // The last place is the CRC in use again.
+            let order: Vec<usize> = (0..CRCS.len()).map(|turn| (turn + round) % CRCS.len()).collect();
+            let order = [&order[..], &[CRCS.len()]].concat();
+            let mut of_round: Vec<Option<Sample>> = vec![None; order.len()];
+            for slice in 0..SLICES {
+                for turn in 0..order.len() {
+                    let place = order[if slice % 2 == 0 { turn } else { order.len() - 1 - turn }];
+                    let more = run(if place == CRCS.len() { CONTROL } else { place })?;
+                    match &mut of_round[place] {
+                        Some(sample) => sample.add(&more),
+                        none => *none = Some(more),
+                    }
+                }
             }
-            again[n].push(run(CONTROL)?);
+            again[n].extend(of_round.pop().flatten());
+            for (samples, sample) in samples[n].iter_mut().zip(of_round) {
+                samples.extend(sample);
+            }
             progress::show(format_args!("round {} of {}", round + 1, options.rounds()));
         }
     }

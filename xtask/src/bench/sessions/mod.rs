@@ -2,8 +2,9 @@
 //! is spread over more sessions, and beside idle ones; memory and wake-ups of idle sessions; logins.
 //!
 //! Target and initiators have a core each, the target has one shard, and every block that is read carries its number. All cells of a
-//! table are measured in each round, and a ratio is the median of the ratios within the rounds. One cell is measured twice per round:
-//! its ratio to itself says what the machine adds (the judge of the page).
+//! table are measured in each round, and a ratio is the median of the ratios within the rounds. The loads that read take turns within a
+//! round, in slices and in alternating order: what disturbs the machine for a second then meets all of them. One cell is measured twice
+//! per round: its ratio to itself says what the machine adds (the judge of the page).
 
 mod page;
 mod site;
@@ -11,7 +12,7 @@ mod site;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
 use self::site::Site;
@@ -26,6 +27,8 @@ const SPREAD: [usize; 6] = [1, 4, 16, 64, 256, 1000];
 const DEPTH: usize = 32;
 /// Depths of the active session beside idle ones.
 const DEPTHS: [usize; 2] = [DEPTH, 1];
+/// Parts into which the measured time of a load that reads is divided.
+const SLICES: usize = 10;
 /// By then a target has done what a login defers, and no session is due for a ping.
 const SETTLED: Duration = Duration::from_secs(4);
 /// How long a target with idle sessions is watched before their pings are due.
@@ -45,7 +48,7 @@ pub struct Options {
     #[arg(long, default_value_t = 9)]
     rounds: usize,
     /// Measured seconds of each cell and round
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = 2.0)]
     seconds: f64,
     #[command(flatten)]
     pub output: report::Output,
@@ -131,20 +134,41 @@ fn measure(intact: &Path, options: &Options) -> Result<Figures> {
         many: many_site,
         floor,
     };
-    let mut cells: Vec<Cell> = loads(few, many).into_iter().map(Cell::of).collect();
-    let mut control = Cell::of(cells[0].load.clone());
+    let (mut reading, mut others): (Vec<Cell>, Vec<Cell>) =
+        loads(few, many).into_iter().map(Cell::of).partition(|cell| cell.load.reads());
+    let control = reading[0].load.clone();
+    reading.push(Cell::of(control.clone()));
     for round in 0..options.rounds {
+        progress::show(format_args!("round {} of {}", round + 1, options.rounds));
         // The kernel is still freeing the ten thousand connections of the round before, and the caches have forgotten this target.
-        Cell::of(cells[0].load.clone()).take(&mut sites, few, options.seconds)?;
-        for cell in &mut cells {
-            progress::show(format_args!("round {} of {}: {:?}", round + 1, options.rounds, cell.load));
-            cell.take(&mut sites, few, options.seconds)?;
-        }
         control.take(&mut sites, few, options.seconds)?;
-        arrivals(intact, many, &mut cells, &mut idle)?;
+        in_turn(&mut reading, &mut sites, few, options.seconds)?;
+        for cell in &mut others {
+            if let Some(done) = cell.load.take(&mut sites, few, options.seconds)? {
+                cell.note(&done);
+            }
+        }
+        arrivals(intact, many, &mut others, &mut idle)?;
     }
     progress::end();
-    Ok(Figures { cells, control, idle })
+    let control = reading.pop().context("the control was put there")?;
+    reading.append(&mut others);
+    Ok(Figures { cells: reading, control, idle })
+}
+
+/// Measures each cell for so many seconds, in slices.
+fn in_turn(cells: &mut [Cell], sites: &mut Sites, few: usize, seconds: f64) -> Result<()> {
+    let mut done = vec![site::Done::default(); cells.len()];
+    for slice in 0..SLICES {
+        for turn in 0..cells.len() {
+            let at = if slice % 2 == 0 { turn } else { cells.len() - 1 - turn };
+            if let Some(more) = cells[at].load.take(sites, few, seconds / SLICES as f64)? {
+                done[at].add(&more);
+            }
+        }
+    }
+    cells.iter_mut().zip(&done).for_each(|(cell, done)| cell.note(done));
+    Ok(())
 }
 
 fn loads(few: usize, many: usize) -> Vec<Load> {
@@ -176,24 +200,31 @@ impl Cell {
         self.cpu_us.push(done.cpu_us());
         self.per_second.push(done.per_second());
     }
+}
 
-    fn take(&mut self, sites: &mut Sites, few: usize, seconds: f64) -> Result<()> {
-        let with =
+impl Load {
+    /// Does it read?
+    fn reads(&self) -> bool {
+        matches!(self, Load::Spread { .. } | Load::Floor { .. } | Load::Beside { .. })
+    }
+
+    /// Carries it out; logins that stay are no matter of time, and need a target of their own.
+    fn take(&self, sites: &mut Sites, few: usize, seconds: f64) -> Result<Option<site::Done>> {
+        let beside =
             |idle: usize, sites: &mut Sites, order: &dyn Fn(&mut Site) -> Result<site::Done>| match idle {
                 0 => order(&mut sites.alone),
                 idle if idle == few => order(&mut sites.few),
                 _ => order(&mut sites.many),
             };
-        let done = match self.load {
+        let done = match *self {
             Load::Spread { sessions: 1 } => sites.alone.read(1, DEPTH, seconds)?,
             Load::Spread { sessions } => sites.spread.read(sessions, DEPTH, seconds)?,
             Load::Floor { connections } => sites.floor.read(connections, DEPTH, seconds)?,
-            Load::Beside { idle, depth } => with(idle, sites, &|site| site.read(1, depth, seconds))?,
-            Load::Churn { idle } => with(idle, sites, &|site| site.churn(seconds))?,
-            Load::Arrivals { .. } => return Ok(()),
+            Load::Beside { idle, depth } => beside(idle, sites, &|site| site.read(1, depth, seconds))?,
+            Load::Churn { idle } => beside(idle, sites, &|site| site.churn(seconds))?,
+            Load::Arrivals { .. } => return Ok(None),
         };
-        self.note(&done);
-        Ok(())
+        Ok(Some(done))
     }
 }
 

@@ -21,7 +21,7 @@ const IDLE_HOSTS: &str = "1000000";
 const OTHER_FILES: usize = 200;
 
 /// What an order did: see `intact bench crowd`.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
 pub struct Done {
     /// Logins, reads, or pings.
     pub count: u64,
@@ -39,6 +39,13 @@ impl Done {
 
     pub fn per_second(&self) -> f64 {
         self.count as f64 / self.seconds
+    }
+
+    /// Another order of the same kind counts as well.
+    pub fn add(&mut self, other: &Done) {
+        self.count += other.count;
+        self.seconds += other.seconds;
+        self.target_cpu_seconds += other.target_cpu_seconds;
     }
 }
 
