@@ -345,17 +345,24 @@ fn fab_04_a_unit_attention_has_a_fence() {
         ));
         assert_eq!(peer.session().holdings().orphans, 0);
     }
-    // Where nothing can be reassigned it is lost with its connection.
-    let mut peer = session("FastAbort");
-    peer.respond_on(2);
-    peer.play(
-        "I3> ScsiCommand itt=5 F edtl=0
-         D< Start itt=5
-         D> complete itt=5 status=2 sense=6/29/03
-         T2< NopIn",
-    );
-    peer.outcome_of("X3");
-    assert_eq!(peer.session().holdings().orphans, 0);
+    // What cannot be reassigned is lost with its connection, data that level 1 keeps for SNACKs included.
+    for (level, immediate) in [(0, ""), (1, ""), (2, "I")] {
+        let keys = format!("{KEYS} TaskReporting=FastAbort ErrorRecoveryLevel={level}");
+        let mut peer = Peer::with_connections(3, &keys);
+        peer.respond_on(2);
+        peer.play(&format!(
+            "I3> ScsiCommand {immediate} itt=5 F R edtl=8
+             D< Start itt=5
+             D> complete itt=5 data=8 fenced
+             T2< NopIn"
+        ));
+        peer.outcome_of("X3");
+        assert_eq!(peer.session().holdings().orphans, 0, "level {level}");
+        peer.play(
+            "I2> ScsiCommand itt=5 F edtl=0
+             D< Start itt=5",
+        );
+    }
 }
 
 /// Resets requested while a fence is in effect are rejected once too many answers wait.

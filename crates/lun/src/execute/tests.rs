@@ -10,7 +10,7 @@ use blockstore::{
 };
 use bytes::Bytes;
 use engine::SlabRing;
-use scsi::{DataOut, Nexus, PiField, Step};
+use scsi::{DataOut, Nexus, PiField, Protection, Step};
 
 use super::*;
 use crate::NEVER;
@@ -369,6 +369,47 @@ fn a_read_brings_the_blocks_of_its_place_and_their_digests() {
             };
             assert_eq!(payload.chunk_crcs.to_vec(), digests);
         }
+    }
+}
+
+/// What was written before the memory ended is there, with its records, and what follows is as it was.
+// covers: PI-15
+#[test]
+fn a_write_for_which_memory_ends_leaves_no_block_unreadable() {
+    const CHUNK_BLOCKS: u64 = (64 << 10) / BLOCK;
+    for sealed in [false, true] {
+        // Memory for one chunk, of which the last blocks are written, and then blocks of the next one.
+        let data = RamStore::new(SIZE, BLOCK as u32).unwrap().with_resident_limit(64 << 10);
+        let side = RamStore::new(ProtectedStore::side_bytes(&data.geometry()).unwrap(), 4096).unwrap();
+        let unit = unit_on(Arc::new(ProtectedStore::new(Arc::new(data), Arc::new(side), 1).unwrap()));
+        let (lba, blocks) = (CHUNK_BLOCKS - 2, 8);
+        let mut protection = Protection::internal(unit.scsi.protection(), lba).unwrap();
+        protection.transferred = sealed;
+        let plain = pattern(blocks, 1);
+        let mut data_out = Vec::new();
+        for (lba, block) in (lba..).zip(plain.chunks(BLOCK as usize)) {
+            data_out.extend_from_slice(block);
+            if sealed {
+                data_out.extend_from_slice(&protection.made(lba, integrity::crc16_t10dif(block)).to_bytes());
+            }
+        }
+        let slabs = SlabRing::new(64 << 10, 4);
+        let pieces = [Bytes::from(data_out)];
+        let mut with = Surroundings {
+            slabs: &slabs,
+            data_out: &pieces,
+            read_length: u64::MAX,
+            digest_chunk_bytes: None,
+            protection: Some(protection),
+            cancelled: &NEVER,
+        };
+        let (written, _) = execute(&unit, &MediumOp::Write { lba, blocks, durable: false }, &with);
+        assert!(written.is_err(), "sealed {sealed}: {written:?}");
+        (with.data_out, with.protection) = (&[], None);
+        let (reply, payload) = execute(&unit, &MediumOp::Read { lba, blocks }, &with);
+        assert_eq!(reply, Ok(MediumReply::Data), "sealed {sealed}");
+        let (before, after) = payload.bytes.split_at(2 * BLOCK as usize);
+        assert!(before == &plain[..before.len()] && after.iter().all(|byte| *byte == 0), "sealed {sealed}");
     }
 }
 

@@ -8,14 +8,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use conform::{LoginScript, RawPeer, Session, Transcript};
+use blockstore::{BlockStore, DelayStore, Gate, RamStore, StoreError};
+use conform::{LoginScript, RawPeer, Session, Side, Transcript};
 use engine::offload::Job;
 use engine::{EpollDriver, Lane, Platform, System};
 use iscsi_core::names::IscsiName;
 use iscsi_core::wire::{Isid, Lun};
+use rustix::net::sockopt::set_socket_recv_buffer_size;
+use rustix::net::{AddressFamily, SocketType, connect, socket};
 use target::Stepped;
-use target::config::{Config, Limits, PortalConfig, TargetConfig};
+use target::config::{Config, Limits, LunConfig, PortalConfig, TargetConfig};
 use target::observe::Observe;
+use target::observe::metrics::DataMemory;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
@@ -59,6 +63,7 @@ pub struct Lab {
     millis: Arc<AtomicU64>,
     looked_at: Arc<AtomicU64>,
     over: Arc<AtomicBool>,
+    observe: Arc<Observe>,
     log: Receiver<String>,
 }
 
@@ -112,6 +117,20 @@ impl Lab {
 
     /// The same with other limits.
     pub fn start_with(change: impl FnOnce(&mut Limits)) -> Self {
+        Self::start_on(change, |lun| lun.store.open())
+    }
+
+    /// The same with a unit of 16 MiB whose store stands still while the gate is closed.
+    pub fn gated(change: impl FnOnce(&mut Limits)) -> (Self, Gate) {
+        let (store, gate) = DelayStore::new(RamStore::new(16 << 20, 512).unwrap(), Duration::ZERO);
+        let store: Arc<dyn BlockStore> = Arc::new(store);
+        (Self::start_on(change, move |_| Ok(Arc::clone(&store))), gate)
+    }
+
+    fn start_on(
+        change: impl FnOnce(&mut Limits),
+        open: impl Fn(&LunConfig) -> Result<Arc<dyn BlockStore>, StoreError> + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
@@ -127,18 +146,41 @@ impl Lab {
         let over = Arc::<AtomicBool>::default();
         let platform = Clocked { system: System::new(1), millis: Arc::clone(&millis) };
         let (told, log) = channel();
-        let lab = Self { address, millis, looked_at: Arc::clone(&looked_at), over: Arc::clone(&over), log };
+        let observe = Arc::new(Observe::new());
+        let lab = Self {
+            address,
+            millis,
+            looked_at: Arc::clone(&looked_at),
+            over: Arc::clone(&over),
+            observe: Arc::clone(&observe),
+            log,
+        };
         std::thread::spawn(move || {
             let _log = tracing::subscriber::set_default(Log(told));
-            let observe = Arc::new(Observe::new());
-            let open = Arc::new(|lun: &target::config::LunConfig| lun.store.open());
-            let mut server = Stepped::start(platform, config, observe, open, 1).unwrap();
+            let mut server = Stepped::start(platform, config, observe, Arc::new(open), 1).unwrap();
             server.listen(listener, PortalConfig { address, group_tag: 1 });
             while !over.load(Ordering::Relaxed) && server.turn(0).unwrap() {
                 looked_at.store(server.looked_at(), Ordering::Relaxed);
             }
         });
         lab
+    }
+
+    /// The memory for data in use.
+    pub fn memory(&self) -> DataMemory {
+        self.observe.metrics.memory()
+    }
+
+    /// A login over a socket that takes next to nothing before it is read.
+    pub fn log_in_narrowly(&self, number: u32) -> Session {
+        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        // Before the connection: the first window says as much.
+        set_socket_recv_buffer_size(&socket, 16 << 10).unwrap();
+        connect(&socket, &self.address).unwrap();
+        let stream = TcpStream::from(socket);
+        stream.set_read_timeout(Some(STEP)).unwrap();
+        let peer = RawPeer::over(Box::new(stream), Side::Initiator, STEP, &Transcript::new());
+        Session::log_in(peer, Self::script(number), Lun(0)).unwrap()
     }
 
     pub fn log_in(&self, number: u32) -> Session {

@@ -210,7 +210,8 @@ mod tests {
         let reports = [7, 8].map(|pid| Report { pid, ..Report::empty("crc0") });
         let text = metrics(&reports);
         for pid in [7, 8] {
-            let series = format!("intact_tcp_crc_segments_total{{shim=\"crc0\",pid=\"{pid}\",what=\"stamped\"}} 0\n");
+            let series =
+                format!("intact_tcp_crc_segments_total{{shim=\"crc0\",pid=\"{pid}\",what=\"stamped\"}} 0\n");
             assert_eq!(text.matches(&series).count(), 1, "{text}");
         }
     }
