@@ -26,7 +26,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub struct Report {
     /// Its device. Shims in different network namespaces may have the same one.
     pub name: String,
-    /// Its process.
+    /// Its process; 0 if it is of a version that did not say.
+    #[serde(default)]
     pub pid: u32,
     /// All connections since it started.
     pub total: Counters,
@@ -242,6 +243,18 @@ mod tests {
         assert!(ended.is_empty());
         let cut = asked(|listener| listener.accept().unwrap().0.write_all(b"{\"name\": \"a").unwrap());
         assert!(cut.expect("its report is cut").is_empty());
+    }
+
+    /// A shim may have been started before an upgrade.
+    #[test]
+    fn a_report_of_an_earlier_version_is_read() {
+        let mut report = serde_json::to_value(Report::empty("crc0")).unwrap();
+        for later in ["pid", "devices", "left_alone"] {
+            report.as_object_mut().unwrap().remove(later).unwrap();
+        }
+        let text = report.to_string();
+        let read = asked(|listener| listener.accept().unwrap().0.write_all(text.as_bytes()).unwrap());
+        assert_eq!(read.unwrap().pop().map(|report| (report.name, report.pid)), Some(("crc0".to_owned(), 0)));
     }
 
     #[test]

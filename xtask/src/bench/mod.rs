@@ -195,6 +195,11 @@ impl How {
     }
 }
 
+/// Whose turn it is in a slice of a round: in every other slice the last of `count` is first.
+fn turns(slice: usize, count: usize) -> impl Iterator<Item = usize> {
+    (0..count).map(move |turn| if slice.is_multiple_of(2) { turn } else { count - 1 - turn })
+}
+
 /// The generator's own figures for one run, and what the run cost the target.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Sample {

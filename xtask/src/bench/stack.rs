@@ -15,7 +15,7 @@ use super::judge::{Judge, Rounds};
 use super::place::{self, PLACEMENTS, Surroundings};
 use super::rows::{Row, row};
 use super::servers::{self, Server, VOLUME_BYTES};
-use super::{Sample, measure, median, progress, report};
+use super::{Sample, measure, median, progress, report, turns};
 
 /// Where the table goes in docs/fastpath.md.
 const BEGIN: &str = "<!-- begin: cargo xtask bench stack -->";
@@ -196,8 +196,7 @@ fn measure_all(intact: &Path, options: &Options) -> Result<Figures> {
             let order = [&order[..], &[CRCS.len()]].concat();
             let mut of_round: Vec<Option<Sample>> = vec![None; order.len()];
             for slice in 0..SLICES {
-                for turn in 0..order.len() {
-                    let place = order[if slice % 2 == 0 { turn } else { order.len() - 1 - turn }];
+                for place in turns(slice, order.len()).map(|turn| order[turn]) {
                     let more = run(if place == CRCS.len() { CONTROL } else { place })?;
                     match &mut of_round[place] {
                         Some(sample) => sample.add(&more),
@@ -374,6 +373,19 @@ mod tests {
         assert!(
             text.contains("| no digests | 819 | 8192 | 32.77 | **8.192** | 8.192 - 8.192 | 2.00 | - | - |")
         );
+    }
+
+    #[test]
+    fn slices_count_by_their_time() {
+        let (mut all, slow) = (sample(2.0), Sample { iops: 5e4, mb_per_s: 409.6, ..sample(4.0) });
+        all.add(&slow);
+        // 10 s, and 20 s at half the rate.
+        assert!((all.seconds() - 30.0).abs() < 1e-9);
+        assert_eq!(all.reads, 2_000_000);
+        assert!((all.mb_per_s - 819.2 * 2.0 / 3.0).abs() < 1e-9);
+        assert_eq!((all.cpu_seconds, all.target_cpu_seconds), (6.0, 2.0 * 8.192));
+        let order = |slice| turns(slice, 3).collect::<Vec<_>>();
+        assert_eq!([order(0), order(1), order(2)], [[0, 1, 2], [2, 1, 0], [0, 1, 2]]);
     }
 
     #[test]

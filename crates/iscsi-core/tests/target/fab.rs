@@ -346,14 +346,17 @@ fn fab_04_a_unit_attention_has_a_fence() {
         assert_eq!(peer.session().holdings().orphans, 0);
     }
     // What cannot be reassigned is lost with its connection, data that level 1 keeps for SNACKs included.
-    for (level, immediate) in [(0, ""), (1, ""), (2, "I")] {
+    let read = ("F R edtl=8", "data=8 fenced");
+    for (level, immediate, (command, how)) in
+        [(0, "", ("F edtl=0", "status=2 sense=6/29/03")), (0, "", read), (1, "", read), (2, "I", read)]
+    {
         let keys = format!("{KEYS} TaskReporting=FastAbort ErrorRecoveryLevel={level}");
         let mut peer = Peer::with_connections(3, &keys);
         peer.respond_on(2);
         peer.play(&format!(
-            "I3> ScsiCommand {immediate} itt=5 F R edtl=8
+            "I3> ScsiCommand {immediate} itt=5 {command}
              D< Start itt=5
-             D> complete itt=5 data=8 fenced
+             D> complete itt=5 {how}
              T2< NopIn"
         ));
         peer.outcome_of("X3");

@@ -10,6 +10,7 @@ use blockstore::{
 };
 use bytes::Bytes;
 use engine::SlabRing;
+use integrity::arena::CHUNK_BYTES;
 use scsi::{DataOut, Nexus, PiField, Protection, Step};
 
 use super::*;
@@ -376,13 +377,12 @@ fn a_read_brings_the_blocks_of_its_place_and_their_digests() {
 // covers: PI-15
 #[test]
 fn a_write_for_which_memory_ends_leaves_no_block_unreadable() {
-    const CHUNK_BLOCKS: u64 = (64 << 10) / BLOCK;
     for sealed in [false, true] {
         // Memory for one chunk, of which the last blocks are written, and then blocks of the next one.
-        let data = RamStore::new(SIZE, BLOCK as u32).unwrap().with_resident_limit(64 << 10);
+        let data = RamStore::new(SIZE, BLOCK as u32).unwrap().with_resident_limit(CHUNK_BYTES as u64);
         let side = RamStore::new(ProtectedStore::side_bytes(&data.geometry()).unwrap(), 4096).unwrap();
         let unit = unit_on(Arc::new(ProtectedStore::new(Arc::new(data), Arc::new(side), 1).unwrap()));
-        let (lba, blocks) = (CHUNK_BLOCKS - 2, 8);
+        let (lba, blocks) = (CHUNK_BYTES as u64 / BLOCK - 2, 8);
         let mut protection = Protection::internal(unit.scsi.protection(), lba).unwrap();
         protection.transferred = sealed;
         let plain = pattern(blocks, 1);

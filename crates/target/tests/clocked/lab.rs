@@ -67,6 +67,16 @@ pub struct Lab {
     log: Receiver<String>,
 }
 
+/// Waits until `done`, which `what` names.
+#[track_caller]
+pub fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let since = Instant::now();
+    while !done() {
+        assert!(since.elapsed() < STEP, "still not: {what}");
+        std::thread::yield_now();
+    }
+}
+
 /// Records what the thread of the server logs.
 struct Log(Sender<String>);
 
@@ -245,11 +255,9 @@ impl Lab {
             let (local, queues) = (fields.next(), fields.nth(2));
             local == Some(ours.as_str()) && queues.is_some_and(|queues| !queues.starts_with("00000000:"))
         };
-        let since = Instant::now();
-        while std::fs::read_to_string("/proc/self/net/tcp").unwrap().lines().any(in_flight) {
-            assert!(since.elapsed() < STEP, "the kernel does not acknowledge");
-            std::thread::yield_now();
-        }
+        until("the kernel has acknowledged it", || {
+            !std::fs::read_to_string("/proc/self/net/tcp").unwrap().lines().any(in_flight)
+        });
     }
 
     pub fn pass(&self, time: Duration) {

@@ -1,12 +1,12 @@
 //! Sessions that make no progress, while others wait for the memory that they occupy.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use blockstore::{Op, OpSet};
 use conform::{Command, Digests, Frame, LoginScript, Sent, Session};
 use iscsi_core::wire::{DataOut, R2t, Tsih};
 
-use crate::lab::Lab;
+use crate::lab::{Lab, until};
 
 const ENDED: &str = "the session is ended: others wait for its memory";
 
@@ -60,7 +60,7 @@ fn memory_of_a_closed_connection_counts_until_it_is_gone() {
     let mut old = lab.log_in_narrowly(0);
     old.clear_unit_attentions().unwrap();
     ask_for_too_much(&mut old);
-    until(|| lab.memory().waiting_commands > 0);
+    until("commands wait", || lab.memory().waiting_commands > 0);
     // A newer login replaces the session.
     let mut newer = lab.log_in_by(LoginScript { tsih: Tsih(0), ..old.same_identity() });
     for _ in 0..10 {
@@ -68,17 +68,8 @@ fn memory_of_a_closed_connection_counts_until_it_is_gone() {
         assert!(lab.memory().commands_bytes > 0);
     }
     old.peer.reset();
-    until(|| lab.memory().commands_bytes == 0);
+    until("all memory is back", || lab.memory().commands_bytes == 0);
     newer.ping().unwrap();
-}
-
-#[track_caller]
-fn until(mut condition: impl FnMut() -> bool) {
-    let since = Instant::now();
-    while !condition() {
-        assert!(since.elapsed() < Duration::from_secs(20), "it never happened");
-        std::thread::yield_now();
-    }
 }
 
 /// SAM-5 5.3.1.
@@ -106,7 +97,9 @@ fn two_and_one_that_waits(
     let both = [start(0), start(1)];
     // So both have made no progress when the third one begins to wait.
     lab.pass(Duration::from_secs(1));
-    (both, start(2))
+    let third = start(2);
+    assert_eq!(lab.memory().waiting_commands, 1);
+    (both, third)
 }
 
 /// A slow disk is no fault of the initiator.

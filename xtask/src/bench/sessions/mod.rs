@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use self::site::Site;
 use super::place::Surroundings;
-use super::{progress, report};
+use super::{progress, report, turns};
 
 /// Where the tables go in docs/scaling.md.
 const BEGIN: &str = "<!-- begin: cargo xtask bench sessions -->";
@@ -139,11 +139,12 @@ fn measure(intact: &Path, options: &Options) -> Result<Figures> {
     let control = reading[0].load.clone();
     reading.push(Cell::of(control.clone()));
     for round in 0..options.rounds {
-        progress::show(format_args!("round {} of {}", round + 1, options.rounds));
+        let words = format!("round {} of {}", round + 1, options.rounds);
         // The kernel is still freeing the ten thousand connections of the round before, and the caches have forgotten this target.
         control.take(&mut sites, few, options.seconds)?;
-        in_turn(&mut reading, &mut sites, few, options.seconds)?;
+        in_turn(&mut reading, &mut sites, few, options.seconds, &words)?;
         for cell in &mut others {
+            progress::show(format_args!("{words}: {:?}", cell.load));
             if let Some(done) = cell.load.take(&mut sites, few, options.seconds)? {
                 cell.note(&done);
             }
@@ -156,12 +157,12 @@ fn measure(intact: &Path, options: &Options) -> Result<Figures> {
     Ok(Figures { cells: reading, control, idle })
 }
 
-/// Measures each cell for so many seconds, in slices.
-fn in_turn(cells: &mut [Cell], sites: &mut Sites, few: usize, seconds: f64) -> Result<()> {
+/// Measures each cell for so many seconds, in slices; `words` say in which round.
+fn in_turn(cells: &mut [Cell], sites: &mut Sites, few: usize, seconds: f64, words: &str) -> Result<()> {
     let mut done = vec![site::Done::default(); cells.len()];
     for slice in 0..SLICES {
-        for turn in 0..cells.len() {
-            let at = if slice % 2 == 0 { turn } else { cells.len() - 1 - turn };
+        progress::show(format_args!("{words}: slice {} of {SLICES} of the reads", slice + 1));
+        for at in turns(slice, cells.len()) {
             if let Some(more) = cells[at].load.take(sites, few, seconds / SLICES as f64)? {
                 done[at].add(&more);
             }
