@@ -9,7 +9,7 @@ mod line;
 
 pub use line::{LineError, Names, PduLine, Usual};
 
-use crate::{Ahs, Bhs, CmdSn, Itt, Pdu, Ttt, parse_ahs};
+use crate::{Ahs, Bhs, CmdSn, Itt, Lun, Pdu, Ttt, parse_ahs};
 use std::fmt::{self, Display, Write};
 
 /// Prints a header and its AHS, for instance `ScsiCommand itt=7 cmd_sn=12 W edtl=8192 cdb=2a...`. A header
@@ -38,6 +38,11 @@ impl Line {
 
     fn ttt(&mut self, ttt: Ttt) -> fmt::Result {
         if ttt.is_reserved() { Ok(()) } else { self.field("ttt", ttt) }
+    }
+
+    /// The LUN of a ping, which is 0 if it is for no unit.
+    fn unit(&mut self, lun: Lun) -> fmt::Result {
+        if lun == Lun(0) { Ok(()) } else { self.field("lun", lun) }
     }
 
     fn residual(&mut self, over: bool, under: bool, prefix: &str, count: u32) -> fmt::Result {
@@ -102,12 +107,14 @@ fn write_fields(line: &mut Line, pdu: &Pdu) -> fmt::Result {
         Pdu::NopOut(p) => {
             line.itt(p.itt)?;
             line.ttt(p.ttt)?;
+            line.unit(p.lun)?;
             line.field("cmd_sn", p.cmd_sn)?;
             line.field("exp_stat_sn", p.exp_stat_sn)
         }
         Pdu::NopIn(p) => {
             line.itt(p.itt)?;
             line.ttt(p.ttt)?;
+            line.unit(p.lun)?;
             line.field("stat_sn", p.stat_sn)?;
             line.window(p.exp_cmd_sn, p.max_cmd_sn)
         }

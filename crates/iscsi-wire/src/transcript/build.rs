@@ -1,4 +1,6 @@
-//! PDUs of an initiator, made from the fields of a line.
+//! PDUs made from the fields of a line: those of an initiator here, and those of a [target].
+
+mod target;
 
 use super::line::{LineError, Names, PduLine, Usual};
 use crate::{
@@ -15,8 +17,11 @@ const OF_ALL: &[&str] = &["data", "bad_digest"];
 /// Makes a PDU of a line.
 type Make = fn(&Fields<'_>) -> Result<Pdu, LineError>;
 
-/// The PDUs of an initiator: the fields that each can be given, and what makes it.
-const PDUS: &[(&str, &[&str], Make)] = &[
+/// The name of a PDU, the fields that it can be given, and what makes it.
+type Kind = (&'static str, &'static [&'static str], Make);
+
+/// The PDUs of an initiator.
+const PDUS: &[Kind] = &[
     ("NopOut", &["I", "lun", "itt", "ttt", "cmd_sn", "exp_stat_sn"], nop_out),
     (
         "ScsiCommand",
@@ -166,8 +171,8 @@ impl PduLine {
 }
 
 fn pdu(line: &PduLine, usual: &Usual, names: &Names) -> Result<(Pdu, Vec<u8>), LineError> {
-    let known = PDUS.iter().find(|(name, ..)| *name == line.name());
-    let Some((_, known, make)) = known else { return Err(LineError::UnknownPdu(line.name().to_owned())) };
+    let kind = PDUS.iter().chain(target::PDUS).find(|(name, ..)| *name == line.name());
+    let Some((_, known, make)) = kind else { return Err(LineError::UnknownPdu(line.name().to_owned())) };
     for word in line.words() {
         if !known.contains(&word.field()) && !OF_ALL.contains(&word.field()) {
             let (pdu, field) = (line.name().to_owned(), word.field().to_owned());

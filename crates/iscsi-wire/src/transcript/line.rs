@@ -275,6 +275,13 @@ impl Names {
         new
     }
 
+    /// Binds `name` to `value`, whatever it stood for before, if it is a name.
+    pub fn set(&mut self, name: &str, value: u32) {
+        if is_name(name) {
+            self.0.insert(name.to_owned(), value);
+        }
+    }
+
     /// The value of a number or a bound name, or of two of them with `+` or `-` between.
     pub fn value(&self, text: &str) -> Option<u32> {
         let one = |text: &str| literal(text).or_else(|| self.0.get(text).copied());
@@ -305,6 +312,12 @@ pub struct Usual {
     pub tsih: Tsih,
     /// CID.
     pub cid: crate::Cid,
+    /// StatSN of what a target sends.
+    pub stat_sn: StatSn,
+    /// ExpCmdSN of what a target sends.
+    pub exp_cmd_sn: CmdSn,
+    /// MaxCmdSN of what a target sends.
+    pub max_cmd_sn: CmdSn,
 }
 
 /// One PDU as a line.
@@ -444,7 +457,14 @@ mod tests {
 
     #[test]
     fn what_is_written_is_what_is_printed() {
-        let usual = Usual { cmd_sn: CmdSn(5), exp_stat_sn: StatSn(6), ..Usual::default() };
+        let usual = Usual {
+            cmd_sn: CmdSn(5),
+            exp_stat_sn: StatSn(6),
+            stat_sn: StatSn(8),
+            exp_cmd_sn: CmdSn(5),
+            max_cmd_sn: CmdSn(9),
+            ..Usual::default()
+        };
         for text in [
             "NopOut itt=7 cmd_sn=5 exp_stat_sn=6",
             "ScsiCommand itt=7 cmd_sn=5 exp_stat_sn=6 lun=2 F W edtl=512 attr=Ordered cdb=00000000000000000000000000000000",
@@ -453,6 +473,15 @@ mod tests {
             "DataOut itt=7 ttt=9 F data_sn=1 offset=512",
             "LogoutRequest I itt=7 reason=CloseSession cid=1 cmd_sn=5 exp_stat_sn=6",
             "SnackRequest itt=7 type=DataOrR2t beg_run=1 run_length=2 exp_stat_sn=6",
+            "NopIn ttt=9 lun=4660 stat_sn=8 exp_cmd_sn=5 max_cmd_sn=9",
+            "ScsiResponse itt=7 stat_sn=8 response=0x00 status=0x02 underflow=512 snack_tag=3 exp_data_sn=2 exp_cmd_sn=5 max_cmd_sn=9",
+            "ScsiResponse itt=7 stat_sn=8 response=0x01 status=0x00 bidi_overflow=4 exp_data_sn=0 exp_cmd_sn=5 max_cmd_sn=9",
+            "TaskManagementResponse itt=7 stat_sn=8 response=TaskDoesNotExist exp_cmd_sn=5 max_cmd_sn=9",
+            "DataIn itt=7 F data_sn=1 offset=512 stat_sn=8 status=0x00 overflow=4 exp_cmd_sn=5 max_cmd_sn=9",
+            "DataIn itt=7 ttt=9 A data_sn=1 offset=512 exp_cmd_sn=5 max_cmd_sn=9",
+            "R2t itt=7 ttt=9 r2t_sn=1 offset=512 len=1024 stat_sn=8 exp_cmd_sn=5 max_cmd_sn=9",
+            "LogoutResponse itt=7 stat_sn=8 response=CidNotFound time2wait=2 time2retain=20 exp_cmd_sn=5 max_cmd_sn=9",
+            "Reject stat_sn=8 reason=ProtocolError data_sn=1 exp_cmd_sn=5 max_cmd_sn=9",
         ] {
             let (pdu, ahs) = line(text).pdu(&usual, &Names::default()).unwrap();
             assert_eq!(one_line(&pdu.to_bhs(), &ahs), text);
@@ -533,8 +562,8 @@ mod tests {
 
         #[test]
         fn no_word_panics(
-            name in "(ScsiCommand|DataOut|LoginRequest|SnackRequest|TaskManagementRequest)",
-            field in "(itt|lun|cdb|csg|isid|cid|priority|extended_cdb|type|function)",
+            name in "(ScsiCommand|DataOut|LoginRequest|SnackRequest|TaskManagementRequest|NopIn|DataIn|R2t|ScsiResponse|AsyncMessage)",
+            field in "(itt|lun|cdb|csg|isid|cid|priority|extended_cdb|type|function|status|response|underflow|event|len)",
             value in "[0-9a-fx]{1,40}",
         ) {
             if let Ok((pdu, ahs)) = line(&format!("{name} {field}={value}")).pdu(&Usual::default(), &Names::default()) {
