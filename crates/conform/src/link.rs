@@ -1,8 +1,10 @@
 //! What a script needs of a connection to the peer under test: bytes and breaks.
 
 use crate::PeerError;
+use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 /// One end of a connection to the peer under test. A [`TcpStream`] is one; a protocol in memory can be another. A link that is dropped is closed.
@@ -51,6 +53,91 @@ impl Link for TcpStream {
 pub trait Dial {
     /// A new connection; `timeout` bounds the attempt.
     fn dial(&self, timeout: Duration) -> Result<Box<dyn Link>, PeerError>;
+}
+
+/// One direction of a connection in memory.
+#[derive(Default)]
+struct Pipe {
+    state: Mutex<Flow>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Flow {
+    bytes: VecDeque<u8>,
+    closed: bool,
+    reset: bool,
+}
+
+impl Pipe {
+    fn change(&self, change: impl FnOnce(&mut Flow)) {
+        change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
+        self.changed.notify_all();
+    }
+}
+
+/// One end of a connection in memory, which takes whatever is sent at once.
+struct MemoryEnd {
+    to_peer: Arc<Pipe>,
+    from_peer: Arc<Pipe>,
+}
+
+/// The two ends of a connection in memory.
+pub(crate) fn in_memory() -> (impl Link, impl Link) {
+    let (there, back) = (Arc::<Pipe>::default(), Arc::<Pipe>::default());
+    let theirs = MemoryEnd { to_peer: back.clone(), from_peer: there.clone() };
+    (MemoryEnd { to_peer: there, from_peer: back }, theirs)
+}
+
+impl Link for MemoryEnd {
+    fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let mut taken = Err(io::ErrorKind::BrokenPipe.into());
+        self.to_peer.change(|flow| {
+            if !flow.closed {
+                flow.bytes.extend(bytes);
+                taken = Ok(());
+            }
+        });
+        taken
+    }
+
+    fn receive(&mut self, buffer: &mut [u8], within: Duration) -> io::Result<usize> {
+        let state = self.from_peer.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let silent = |flow: &mut Flow| flow.bytes.is_empty() && !flow.closed;
+        let waited = self.from_peer.changed.wait_timeout_while(state, within, silent);
+        let (mut flow, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if flow.reset {
+            return Err(io::ErrorKind::ConnectionReset.into());
+        }
+        if flow.bytes.is_empty() && !flow.closed {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let length = flow.bytes.len().min(buffer.len());
+        for (byte, sent) in buffer.iter_mut().zip(flow.bytes.drain(..length)) {
+            *byte = sent;
+        }
+        Ok(length)
+    }
+
+    fn close_write(&mut self) {
+        self.to_peer.change(|flow| flow.closed = true);
+    }
+
+    fn reset(&mut self) {
+        self.to_peer.change(|flow| (flow.closed, flow.reset) = (true, true));
+    }
+
+    fn local_addr(&self) -> Option<SocketAddr> {
+        None
+    }
+}
+
+impl Drop for MemoryEnd {
+    fn drop(&mut self) {
+        self.close_write();
+        // Nobody takes what the other end still sends.
+        self.from_peer.change(|flow| flow.closed = true);
+    }
 }
 
 /// By TCP, to a host name or address and a port.

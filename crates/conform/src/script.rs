@@ -1,4 +1,16 @@
-//! The ways in which the script of a row ends early.
+//! What the scripts of rows for both roles share: their order, and the ways in which one ends early.
+
+/// Sections of the protocol, in the order of the table.
+const SECTIONS: &[&str] = &[
+    "PDU", "AHS", "DIG", "TXT", "KEY", "LGN", "SEC", "NAM", "SES", "DSC", "TXR", "NUM", "MCS", "DAT", "UNS",
+    "R2T", "RES", "RSP", "ERL", "SNK", "TMF", "FAB", "ASY", "LGO", "NOP", "REJ", "P2",
+];
+
+/// The place of a row's section in the table, if it has one there.
+pub(crate) fn place(id: &str) -> Option<usize> {
+    let section = id.split('-').next();
+    SECTIONS.iter().position(|name| Some(*name) == section)
+}
 
 /// One of several ways to make a PDU wrong, with its name.
 pub(crate) type Wrong<T> = (&'static str, fn(&mut T));

@@ -36,6 +36,8 @@ pub enum Act {
     Pieces(Frame, usize),
     /// Send bytes.
     Bytes(Vec<u8>),
+    /// Write these bytes to the medium, from this offset in bytes on.
+    Store(usize, Vec<u8>),
     /// Forget the writes of the connection that are waiting for data.
     Forget,
     /// Wait.

@@ -8,21 +8,22 @@ use super::watch::Watch;
 use super::{POLL, Shared, lock};
 use crate::PeerError;
 use crate::frame::{Frame, Received};
+use crate::link::Link;
 use crate::login::{text_of, value_of};
 use crate::peer::RawPeer;
+use crate::transcript::Side;
 use iscsi_wire::{
     AsyncEvent, AsyncMessage, Cid, CmdSn, DataSn, LogoutReason, LogoutRequest, LogoutResponse,
     LogoutResponseCode, Lun, NopIn, NopOut, Opcode, Pdu, Reject, RejectReason, StatSn, TaskManagementRequest,
     TaskManagementResponse, TextRequest, TextResponse, TmfFunction, TmfResponse, Ttt, keys,
 };
 use std::collections::HashMap;
-use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// How long sending may take; a peer that does not read for this long loses its connection.
-const SEND_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The connection has ended.
 #[derive(Clone, Copy, Debug)]
@@ -52,8 +53,8 @@ pub(super) struct Connection<'a> {
 }
 
 /// Serves a connection to its end.
-pub(super) fn serve(stream: TcpStream, shared: &Shared) {
-    let Ok(peer) = RawPeer::accept(stream, SEND_TIMEOUT, &shared.transcript) else { return };
+pub(super) fn serve(link: Box<dyn Link>, shared: &Shared) {
+    let peer = RawPeer::over(link, Side::Target, SEND_TIMEOUT, &shared.transcript);
     let mut connection = Connection {
         shared,
         peer,
@@ -149,6 +150,10 @@ impl Connection<'_> {
             let sent = match act {
                 Act::Send(frame) => self.send(&frame, usize::MAX),
                 Act::Pieces(frame, size) => self.send(&frame, size),
+                Act::Store(offset, data) => {
+                    lock(&self.shared.disk).store(offset, &data);
+                    Ok(())
+                }
                 Act::Forget => {
                     self.tasks.clear();
                     Ok(())

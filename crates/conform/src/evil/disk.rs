@@ -21,6 +21,34 @@ pub(super) enum Verdict {
     Check(u8, u8, u8),
 }
 
+/// The bytes of the medium that a READ or a WRITE names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Access {
+    /// Is it a WRITE?
+    pub(crate) write: bool,
+    /// Offset in bytes.
+    pub(crate) offset: usize,
+    /// Length in bytes.
+    pub(crate) length: usize,
+}
+
+impl Access {
+    /// `None` if the CDB is no READ or WRITE that the disk supports.
+    pub(crate) fn of(cdb: &[u8; 16]) -> Option<Self> {
+        let number = |range: std::ops::Range<usize>| {
+            cdb[range].iter().fold(0u64, |all, byte| all << 8 | u64::from(*byte))
+        };
+        let (write, lba, blocks) = match cdb[0] {
+            0x28 | 0x2a => (cdb[0] == 0x2a, number(2..6), number(7..9)),
+            0x88 | 0x8a => (cdb[0] == 0x8a, number(2..10), number(10..14)),
+            _ => return None,
+        };
+        // What is beyond every disk stays so.
+        let bytes = |blocks: u64| usize::try_from(blocks).unwrap_or(usize::MAX).saturating_mul(BLOCK_SIZE);
+        Some(Access { write, offset: bytes(lba), length: bytes(blocks) })
+    }
+}
+
 impl Disk {
     pub(super) fn new(bytes: usize) -> Self {
         Disk { blocks: vec![0; bytes] }
@@ -57,11 +85,19 @@ impl Disk {
             }
             0x1a => Verdict::Data(cut(vec![3, 0, 0, 0], usize::from(cdb[4]))),
             0x5a => Verdict::Data(cut(vec![0, 6, 0, 0, 0, 0, 0, 0], be16(7))),
-            0x28 => self.read(be32(2), be16(7)),
-            0x88 => self.read(lba_16(cdb), be32(10)),
-            0x2a => self.write(be32(2), be16(7)),
-            0x8a => self.write(lba_16(cdb), be32(10)),
-            _ => Verdict::Check(5, 0x20, 0),
+            _ => match Access::of(cdb) {
+                Some(access) => self.medium_access(access),
+                None => Verdict::Check(5, 0x20, 0),
+            },
+        }
+    }
+
+    /// Overwrites the medium from byte `offset` on, as far as it reaches.
+    pub(super) fn store(&mut self, offset: usize, data: &[u8]) {
+        let end = offset.saturating_add(data.len()).min(self.blocks.len());
+        if let Some(range) = self.blocks.get_mut(offset..end) {
+            let length = range.len();
+            range.copy_from_slice(&data[..length]);
         }
     }
 
@@ -69,21 +105,11 @@ impl Disk {
         self.blocks.len() / BLOCK_SIZE
     }
 
-    fn range(&self, lba: usize, blocks: usize) -> Option<(usize, usize)> {
-        let end = lba.checked_add(blocks).filter(|end| *end <= self.count())?;
-        Some((lba * BLOCK_SIZE, end * BLOCK_SIZE))
-    }
-
-    fn read(&self, lba: usize, blocks: usize) -> Verdict {
-        match self.range(lba, blocks) {
-            Some((start, end)) => Verdict::Data(self.blocks[start..end].to_vec()),
-            None => Verdict::Check(5, 0x21, 0),
-        }
-    }
-
-    fn write(&self, lba: usize, blocks: usize) -> Verdict {
-        match self.range(lba, blocks) {
-            Some((start, end)) => Verdict::Write { offset: start, length: end - start },
+    fn medium_access(&self, access: Access) -> Verdict {
+        let Access { write, offset, length } = access;
+        match offset.checked_add(length).and_then(|end| self.blocks.get(offset..end)) {
+            Some(_) if write => Verdict::Write { offset, length },
+            Some(range) => Verdict::Data(range.to_vec()),
             None => Verdict::Check(5, 0x21, 0),
         }
     }
@@ -114,18 +140,13 @@ impl Disk {
     }
 }
 
-fn lba_16(cdb: &[u8; 16]) -> usize {
-    let lba = u64::from_be_bytes([cdb[2], cdb[3], cdb[4], cdb[5], cdb[6], cdb[7], cdb[8], cdb[9]]);
-    usize::try_from(lba).unwrap_or(usize::MAX)
-}
-
 fn cut(mut data: Vec<u8>, allocation_length: usize) -> Vec<u8> {
     data.truncate(allocation_length);
     data
 }
 
 /// Fixed-format sense with its length, as a SCSI Response carries it.
-pub(super) fn sense(key: u8, asc: u8, ascq: u8) -> Vec<u8> {
+pub(crate) fn sense(key: u8, asc: u8, ascq: u8) -> Vec<u8> {
     let mut data = vec![0; 20];
     (data[1], data[2], data[4], data[9], data[14], data[15]) = (18, 0x70, key, 10, asc, ascq);
     data

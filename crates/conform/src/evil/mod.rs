@@ -7,19 +7,22 @@
 
 mod behaviour;
 mod connection;
-mod disk;
+pub(crate) mod disk;
 mod kept;
 mod login;
 mod recovery;
 mod session;
-mod task;
+pub(crate) mod task;
 mod transfer;
 mod watch;
 
 pub use behaviour::{Act, Behaviour, Incoming, Scene};
 pub use disk::BLOCK_SIZE;
+pub(crate) use session::counts;
 
+use crate::PeerError;
 use crate::ledger::Finding;
+use crate::link::{self, Dial, Link};
 use crate::target::Credentials;
 use crate::transcript::Transcript;
 use disk::Disk;
@@ -239,12 +242,17 @@ impl EvilTarget {
 
     /// Overwrites the medium from byte `offset` on.
     pub fn fill(&self, offset: usize, data: &[u8]) {
-        let mut disk = lock(&self.shared.disk);
-        let end = offset.saturating_add(data.len()).min(disk.blocks.len());
-        if let Some(range) = disk.blocks.get_mut(offset..end) {
-            let length = range.len();
-            range.copy_from_slice(&data[..length]);
-        }
+        lock(&self.shared.disk).store(offset, data);
+    }
+}
+
+/// Connections in memory.
+impl Dial for EvilTarget {
+    fn dial(&self, _timeout: Duration) -> Result<Box<dyn Link>, PeerError> {
+        let (ours, theirs) = link::in_memory();
+        // The thread ends with its connection, or with the target.
+        let _ = serve(Box::new(theirs), &self.shared).map_err(|error| PeerError::Io(error.to_string()))?;
+        Ok(Box::new(ours))
     }
 }
 
@@ -262,17 +270,9 @@ fn accept_all(listener: &TcpListener, shared: &Arc<Shared>) {
     while !shared.stop.load(Ordering::Relaxed) {
         match listener.accept() {
             Ok((stream, _)) => {
-                shared.open.fetch_add(1, Ordering::Relaxed);
-                let shared = shared.clone();
-                let serve = move || {
-                    if stream.set_nonblocking(false).is_ok() {
-                        connection::serve(stream, &shared);
-                    }
-                    shared.open.fetch_sub(1, Ordering::Relaxed);
-                };
-                if let Ok(thread) =
-                    std::thread::Builder::new().name("evil-connection".to_owned()).spawn(serve)
-                {
+                let ready = stream.set_nonblocking(false).is_ok()
+                    && link::prepare(&stream, connection::SEND_TIMEOUT).is_ok();
+                if ready && let Ok(thread) = serve(Box::new(stream), shared) {
                     threads.push(thread);
                 }
             }
@@ -282,4 +282,18 @@ fn accept_all(listener: &TcpListener, shared: &Arc<Shared>) {
     for thread in threads {
         let _ = thread.join();
     }
+}
+
+/// Serves a connection on a thread of its own.
+fn serve(link: Box<dyn Link>, shared: &Arc<Shared>) -> std::io::Result<JoinHandle<()>> {
+    shared.open.fetch_add(1, Ordering::Relaxed);
+    let serving = shared.clone();
+    let started = std::thread::Builder::new().name("evil-connection".to_owned()).spawn(move || {
+        connection::serve(link, &serving);
+        serving.open.fetch_sub(1, Ordering::Relaxed);
+    });
+    if started.is_err() {
+        shared.open.fetch_sub(1, Ordering::Relaxed);
+    }
+    started
 }

@@ -308,7 +308,7 @@ impl Numbering {
 }
 
 /// Does the PDU have a CmdSN that counts?
-pub(super) fn counts(rx: &Received) -> bool {
+pub(crate) fn counts(rx: &Received) -> bool {
     let numbered = [
         Opcode::NopOut,
         Opcode::ScsiCommand,

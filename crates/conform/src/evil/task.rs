@@ -71,23 +71,23 @@ impl Sequence {
 }
 
 /// A range to request, and its place among the outstanding R2Ts.
-pub(super) struct Range {
-    pub(super) offset: usize,
-    pub(super) end: usize,
-    pub(super) place: usize,
+pub(crate) struct Range {
+    pub(crate) offset: usize,
+    pub(crate) end: usize,
+    pub(crate) place: usize,
 }
 
 /// What was negotiated about data.
 #[derive(Clone, Copy)]
-pub(super) struct Rules {
+pub(crate) struct Rules {
     /// Lost PDUs are requested again.
-    pub(super) recovers: bool,
+    pub(crate) recovers: bool,
     /// DataPDUInOrder.
-    pub(super) in_order: bool,
+    pub(crate) in_order: bool,
 }
 
 /// What follows from a Data-Out.
-pub(super) enum Then {
+pub(crate) enum Then {
     /// Nothing yet.
     Wait,
     /// It does not fit its task.
@@ -99,7 +99,7 @@ pub(super) enum Then {
 }
 
 /// A write that is still receiving data.
-pub(super) struct Task {
+pub(crate) struct Task {
     lun: Lun,
     /// Bytes that the CDB transfers, and bytes that the initiator offers.
     cdb_length: usize,
@@ -127,7 +127,7 @@ pub(super) struct Complete {
 
 impl Task {
     /// A write of `cdb_length` bytes at `medium_offset`, with its immediate data. Up to `first_burst` bytes may come unsolicited.
-    pub(super) fn new(
+    pub(crate) fn new(
         command: &ScsiCommand,
         medium_offset: usize,
         cdb_length: usize,
@@ -169,11 +169,16 @@ impl Task {
     }
 
     /// An R2T for this range is about to be sent; returns its number.
-    pub(super) fn requested(&mut self, ttt: u32, range: &Range) -> R2tSn {
+    pub(crate) fn requested(&mut self, ttt: u32, range: &Range) -> R2tSn {
         let &Range { offset, end, place } = range;
         self.outstanding.insert(place.min(self.outstanding.len()), Sequence::new(ttt, offset, end));
         self.r2t_sn += 1;
         R2tSn(self.r2t_sn - 1)
+    }
+
+    /// What has arrived, with zeros where nothing has.
+    pub(crate) fn data(&self) -> &[u8] {
+        &self.buffer
     }
 
     /// Whether all of its data has arrived.
@@ -197,7 +202,7 @@ impl Task {
     }
 
     /// Takes the data of a PDU. Calls `find` with each rule that it breaks.
-    pub(super) fn take(
+    pub(crate) fn take(
         &mut self,
         pdu: &DataOut,
         rx: &Received,

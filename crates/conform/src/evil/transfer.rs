@@ -131,14 +131,8 @@ impl Connection<'_> {
             return Ok(());
         }
         let Some(task) = self.tasks.remove(itt.0).map(Task::into_complete) else { return Ok(()) };
-        {
-            let mut disk = lock(&self.shared.disk);
-            let whole = task.data.len() - task.data.len() % super::BLOCK_SIZE;
-            let end = task.medium_offset + whole;
-            if let Some(range) = disk.blocks.get_mut(task.medium_offset..end) {
-                range.copy_from_slice(&task.data[..whole]);
-            }
-        }
+        let whole = task.data.len() - task.data.len() % super::BLOCK_SIZE;
+        lock(&self.shared.disk).store(task.medium_offset, &task.data[..whole]);
         self.response(itt, 0, task.edtl, task.cdb_length, task.r2ts, Vec::new())
     }
 

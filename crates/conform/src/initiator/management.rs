@@ -8,8 +8,8 @@ use crate::frame::Frame;
 use crate::script::{ensure, fail, skip};
 use crate::transcript::{Side, What};
 use iscsi_wire::{
-    AsyncEvent, AsyncMessage, DataSn, Lun, NopIn, NopOut, Opcode, Reject, RejectReason, ScsiCommand,
-    TaskManagementRequest, TmfFunction, Ttt,
+    AsyncEvent, AsyncMessage, DataSn, Lun, Opcode, Reject, RejectReason, ScsiCommand, TaskManagementRequest,
+    TmfFunction,
 };
 use std::time::Duration;
 
@@ -23,9 +23,6 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("LGO-01", "logout, then FIN", lgo_01),
     Row::new("LGO-03", "nothing new after a logout", lgo_03),
     Row::new("NOP-02", "a NOP-Out with ITT ffffffff is immediate", nop_02),
-    Row::new("NOP-03", "a ping is answered: ITT ffffffff, the same TTT and LUN, immediate", nop_03),
-    Row::new("NOP-04", "a NOP-In without TTT is not answered", nop_04),
-    Row::new("NOP-05", "an answer to no ping is not answered", nop_05),
     Row::new("REJ-03", "reason 0b ends the session, or the negotiation", rej_03),
     Row::new("REJ-04", "a command rejected for its own fault is not sent again", rej_04),
 ];
@@ -272,63 +269,6 @@ fn lgo_03(stage: &Stage<'_>) -> RowResult {
 fn nop_02(stage: &Stage<'_>) -> RowResult {
     let chatty = after_a_write(vec![Act::Tell(ping(u32::MAX, 0x21))]);
     stage.goes_well(&Play::new(), chatty).map(|_| ())
-}
-
-// covers: NOP-03
-fn nop_03(stage: &Stage<'_>) -> RowResult {
-    let lun = Lun(0x4242_0000_1234_5678);
-    let with_lun = NopIn {
-        lun,
-        itt: iscsi_wire::Itt::RESERVED,
-        ttt: Ttt(0x0bad_cafe),
-        stat_sn: Default::default(),
-        exp_cmd_sn: Default::default(),
-        max_cmd_sn: Default::default(),
-    };
-    let asked = after_a_write(vec![Act::Tell(Frame::of(with_lun).data(*b"are you there"))]);
-    let played = stage.play(asked, &write_and_wait(Duration::from_millis(300)))?;
-    played.clean("NOP-03")?;
-    let answers: Vec<NopOut> = played
-        .sent_pdus()
-        .filter_map(|entry| NopOut::parse(entry.bhs()?).ok())
-        .filter(|nop| nop.itt.is_reserved())
-        .collect();
-    let Some(answer) = answers.first() else { fail!("the ping was not answered") };
-    ensure!(
-        answer.ttt == Ttt(0x0bad_cafe) && answer.lun == lun && answer.immediate,
-        "the ping was answered with TTT {}, LUN {:?}, I={}",
-        answer.ttt,
-        answer.lun,
-        answer.immediate
-    );
-    ensure!(answers.len() == 1, "the ping was answered {} times", answers.len());
-    Ok(())
-}
-
-// covers: NOP-04
-fn nop_04(stage: &Stage<'_>) -> RowResult {
-    let told = after_a_write((0..3).map(|_| Act::Tell(ping(u32::MAX, u32::MAX))).collect());
-    let played = stage.play(told, &write_and_wait(Duration::from_millis(300)))?;
-    played.went_well()?;
-    let answer = played
-        .sent_pdus()
-        .filter_map(|entry| NopOut::parse(entry.bhs()?).ok())
-        .find(|nop| nop.itt.is_reserved());
-    ensure!(answer.is_none(), "a NOP-In without TTT was answered: {answer:?}");
-    Ok(())
-}
-
-// covers: NOP-05
-fn nop_05(stage: &Stage<'_>) -> RowResult {
-    // An answer to a ping that was never sent: ignore it or end the connection, but never answer it.
-    let told = after_a_write(vec![Act::Tell(ping(0x7001, u32::MAX))]);
-    let played = stage.play(told, &write_and_wait(Duration::from_millis(300)))?;
-    let answer = played
-        .sent_pdus()
-        .filter_map(|entry| NopOut::parse(entry.bhs()?).ok())
-        .find(|nop| nop.itt.is_reserved() || nop.itt.0 == 0x7001);
-    ensure!(answer.is_none(), "an answer to no ping was answered: {answer:?}");
-    Ok(())
 }
 
 /// Rejects the first write with this reason byte; its CmdSN counts as received or not.

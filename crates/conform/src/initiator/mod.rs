@@ -17,30 +17,68 @@ mod wire;
 
 pub use play::{DriveUrl, InitiatorUnderTest, Op, OpResult};
 
-use crate::{Report, RowReport, Stop, Verdict};
-use play::Stage;
+pub use crate::text::ParseError;
+pub(crate) use play::{Play, Stage, pairs_of};
 
-type RowResult = Result<(), Stop>;
+use crate::{Report, RowReport, Stop, Verdict, script, text};
+
+pub(crate) type RowResult = Result<(), Stop>;
+
+/// The files of rows as text: name and contents.
+const TEXTS: &[(&str, &str)] = &[
+    ("dat.rows", include_str!("../../rows/initiator/dat.rows")),
+    ("uns.rows", include_str!("../../rows/initiator/uns.rows")),
+    ("r2t.rows", include_str!("../../rows/initiator/r2t.rows")),
+    ("rsp.rows", include_str!("../../rows/initiator/rsp.rows")),
+    ("nop.rows", include_str!("../../rows/initiator/nop.rows")),
+];
 
 /// A row of the conformance table for initiators.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Row {
     /// Its id, for instance `NOP-03`.
     pub id: &'static str,
     /// A one-line description.
     pub title: &'static str,
-    script: fn(&Stage<'_>) -> RowResult,
+    script: Script,
+}
+
+/// How a row is played.
+#[derive(Clone, Copy, Debug)]
+enum Script {
+    /// As code.
+    Code(fn(&Stage<'_>) -> RowResult),
+    /// As text.
+    Text(&'static text::Row),
 }
 
 impl Row {
     const fn new(id: &'static str, title: &'static str, script: fn(&Stage<'_>) -> RowResult) -> Self {
-        Row { id, title, script }
+        Row { id, title, script: Script::Code(script) }
+    }
+
+    fn of_text(row: &'static text::Row) -> Self {
+        Row { id: &row.id, title: &row.title, script: Script::Text(row) }
+    }
+
+    /// Reads rows as text; `file` is the name of their file, for messages. They stay in memory as long as the program runs.
+    pub fn parse(file: &str, text: &str) -> Result<Vec<Row>, ParseError> {
+        let rows = text::Row::parse(text::Tested::Initiator, file, text)?;
+        Ok(rows.into_iter().map(|row| Row::of_text(Box::leak(Box::new(row)))).collect())
+    }
+
+    /// Is it written as text?
+    pub fn is_text(&self) -> bool {
+        matches!(self.script, Script::Text(_))
     }
 
     /// Plays the row with this initiator.
     pub fn run(&self, drive: &dyn InitiatorUnderTest) -> Verdict {
         let stage = Stage::new(self.id, drive);
-        let result = (self.script)(&stage);
+        let result = match self.script {
+            Script::Code(run) => run(&stage),
+            Script::Text(row) => text::play_with_initiator(row, &stage),
+        };
         Verdict::of(result, || stage.shown())
     }
 }
@@ -59,14 +97,10 @@ pub fn rows() -> Vec<Row> {
         sessions::ROWS,
     ]
     .concat();
-    let order = [
-        "PDU", "AHS", "DIG", "TXT", "KEY", "LGN", "SEC", "NAM", "SES", "DSC", "TXR", "NUM", "MCS", "DAT",
-        "UNS", "R2T", "RES", "RSP", "ERL", "SNK", "TMF", "FAB", "ASY", "LGO", "NOP", "REJ", "P2",
-    ];
-    all.sort_by_key(|row| {
-        let section = row.id.split('-').next().unwrap_or_default();
-        (order.iter().position(|name| *name == section), row.id)
-    });
+    static READ: std::sync::OnceLock<Vec<text::Row>> = std::sync::OnceLock::new();
+    let texts = READ.get_or_init(|| text::Row::of_crate(text::Tested::Initiator, TEXTS));
+    all.extend(texts.iter().map(Row::of_text));
+    all.sort_by_key(|row| (script::place(row.id), row.id));
     all
 }
 

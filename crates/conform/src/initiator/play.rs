@@ -3,6 +3,7 @@
 use super::RowResult;
 use crate::evil::{Behaviour, EvilConfig, EvilTarget};
 use crate::ledger::Finding;
+use crate::link::Dial;
 use crate::script::{ensure, fail};
 use crate::transcript::{Entry, Side, What};
 use crate::{Frame, Received, Stop, text_of};
@@ -79,6 +80,17 @@ pub trait InitiatorUnderTest {
     /// did not succeed. Whatever the target does, this must return: `timeout_ms` of the URL limits one step, and there may be
     /// only a few reconnections.
     fn connect_and(&self, url: &str, ops: &[Op]) -> Result<Vec<OpResult>, String>;
+
+    /// Like [`InitiatorUnderTest::connect_and`], for an initiator without sockets: its connections are those that `dial` opens.
+    fn connect_over(&self, _dial: &dyn Dial, url: &str, ops: &[Op]) -> Result<Vec<OpResult>, String> {
+        self.connect_and(url, ops)
+    }
+
+    /// Is nothing accepted that a row in text has after `else`, and no part with `when` left out? For an initiator that is known
+    /// to do what comes before, and to grant everything.
+    fn accepts_nothing_else(&self) -> bool {
+        false
+    }
 }
 
 /// The parsed URL of a play:
@@ -147,24 +159,24 @@ impl DriveUrl {
 }
 
 /// Where a row plays.
-pub(super) struct Stage<'a> {
+pub(crate) struct Stage<'a> {
     row: &'static str,
     drive: &'a dyn InitiatorUnderTest,
     shown: RefCell<String>,
 }
 
 /// The course of a play.
-pub(super) struct Played {
-    pub(super) results: Result<Vec<OpResult>, String>,
+pub(crate) struct Played {
+    pub(crate) results: Result<Vec<OpResult>, String>,
     pub(super) entries: Vec<Entry>,
-    pub(super) findings: Vec<Finding>,
-    pub(super) medium: Vec<u8>,
+    pub(crate) findings: Vec<Finding>,
+    pub(crate) medium: Vec<u8>,
 }
 
 /// What one play needs in addition to the target's behaviour.
 #[derive(Clone)]
-pub(super) struct Play {
-    pub(super) config: EvilConfig,
+pub(crate) struct Play {
+    pub(crate) config: EvilConfig,
     pub(super) query: Vec<(&'static str, String)>,
     pub(super) user: Option<(String, String)>,
     pub(super) discovery: bool,
@@ -184,16 +196,16 @@ impl Default for Play {
 }
 
 impl Play {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::default()
     }
 
-    pub(super) fn config(mut self, config: EvilConfig) -> Self {
+    pub(crate) fn config(mut self, config: EvilConfig) -> Self {
         self.config = config;
         self
     }
 
-    pub(super) fn set(mut self, key: &'static str, value: &str) -> Self {
+    pub(crate) fn set(mut self, key: &'static str, value: &str) -> Self {
         self.query.push((key, value.to_owned()));
         self
     }
@@ -231,6 +243,10 @@ impl<'a> Stage<'a> {
         Stage { row, drive, shown: RefCell::new(String::new()) }
     }
 
+    pub(crate) fn accepts_nothing_else(&self) -> bool {
+        self.drive.accepts_nothing_else()
+    }
+
     pub(super) fn shown(&self) -> String {
         self.shown.borrow().clone()
     }
@@ -245,15 +261,15 @@ impl<'a> Stage<'a> {
         Ok(self.play_on(play, &target, ops))
     }
 
-    pub(super) fn target(&self, play: &Play, behaviour: Behaviour) -> Result<EvilTarget, Stop> {
+    pub(crate) fn target(&self, play: &Play, behaviour: Behaviour) -> Result<EvilTarget, Stop> {
         let target = EvilTarget::start(play.config.clone(), behaviour)
             .map_err(|error| Stop::Fail(format!("starting the evil target: {error}")))?;
         target.fill(0, &pattern(0, 256));
         Ok(target)
     }
 
-    pub(super) fn play_on(&self, play: &Play, target: &EvilTarget, ops: &[Op]) -> Played {
-        let results = self.drive.connect_and(&play.url(target), ops);
+    pub(crate) fn play_on(&self, play: &Play, target: &EvilTarget, ops: &[Op]) -> Played {
+        let results = self.drive.connect_over(target, &play.url(target), ops);
         target.settle(SETTLE);
         let mut shown = target.transcript().to_string();
         match &results {
@@ -318,7 +334,7 @@ pub(super) fn read_write() -> Vec<Op> {
 }
 
 impl Played {
-    pub(super) fn words(&self) -> String {
+    pub(crate) fn words(&self) -> String {
         match &self.results {
             Ok(results) => brief(results),
             Err(error) => error.clone(),
@@ -376,7 +392,7 @@ impl Played {
     }
 
     /// Did the initiator end this connection before the target did?
-    pub(super) fn dropped(&self, connection: u32) -> bool {
+    pub(crate) fn dropped(&self, connection: u32) -> bool {
         let mut ends = self.entries.iter().filter(|entry| {
             entry.connection == connection && matches!(entry.what, What::Closed | What::Reset)
         });
@@ -408,7 +424,7 @@ impl Played {
     }
 
     /// No finding of this row.
-    pub(super) fn clean(&self, row: &str) -> RowResult {
+    pub(crate) fn clean(&self, row: &str) -> RowResult {
         match self.findings.iter().find(|finding| finding.row == row) {
             Some(finding) => fail!("{}", finding.words),
             None => Ok(()),
@@ -417,7 +433,7 @@ impl Played {
 }
 
 /// The pairs in a text segment.
-pub(super) fn pairs_of(data: &[u8]) -> Vec<(String, String)> {
+pub(crate) fn pairs_of(data: &[u8]) -> Vec<(String, String)> {
     let empty = [0; 48];
     let (bhs, ahs, padding) = (iscsi_wire::Bhs::from_bytes(empty), Vec::new(), Vec::new());
     Received { bhs, ahs, data: data.to_vec(), padding, data_digest: None }.text()

@@ -50,7 +50,7 @@ impl Row {
 
     /// Reads rows as text; `file` is the name of their file, for messages. They stay in memory as long as the program runs.
     pub fn parse(file: &str, text: &str) -> Result<Vec<Row>, ParseError> {
-        let rows = text::Row::parse(file, text)?;
+        let rows = text::Row::parse(text::Tested::Target, file, text)?;
         Ok(rows.into_iter().map(|row| Row::of_text(Box::leak(Box::new(row)))).collect())
     }
 
@@ -64,7 +64,7 @@ impl Row {
         ctx.begin(self.id);
         let result = match self.script {
             Script::Code(run) => run(ctx),
-            Script::Text(row) => text::play(row, ctx),
+            Script::Text(row) => text::play_with_target(row, ctx),
         };
         ctx.end();
         Verdict::of(result, || ctx.transcript().to_string())

@@ -1,10 +1,28 @@
 //! The grammar of rows.
 
+use super::caller::{self, Call, Ending};
 use iscsi_wire::{LineError, PduLine, keys};
 use std::fmt;
 
 /// Most bytes of a file.
 const MAX_FILE: usize = 1 << 20;
+
+/// The side that rows test. Ours is the other one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tested {
+    Target,
+    Initiator,
+}
+
+impl Tested {
+    /// The words of lines that are sent, and of those that are awaited.
+    fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Tested::Target => ("I>", "T<"),
+            Tested::Initiator => ("T>", "I<"),
+        }
+    }
+}
 
 /// A row: its id, and one play for each of its cases.
 #[derive(Clone, Debug)]
@@ -38,6 +56,10 @@ pub(super) enum What {
     /// A session with these values begins; if they are not granted the row does not apply, or, if `optional`, the steps up to the
     /// next session.
     Session { values: Vec<Wanted>, optional: bool },
+    /// The program that uses the initiator under test asks for this.
+    Call(Call),
+    /// How a call may end.
+    Returned { name: String, ends: Vec<Ending> },
     /// Our side sends this.
     Send(PduLine),
     /// The peer under test sends one of these.
@@ -97,8 +119,16 @@ pub struct ParseError {
 }
 
 impl Row {
+    /// The rows of files that are part of the crate: their names and contents.
+    #[allow(clippy::expect_used, reason = "a test reads the files, which are part of the crate")]
+    pub(crate) fn of_crate(tested: Tested, files: &[(&str, &str)]) -> Vec<Row> {
+        let read =
+            |(file, text): &(&str, &str)| Row::parse(tested, file, text).expect("a file without mistakes");
+        files.iter().flat_map(read).collect()
+    }
+
     /// Reads the rows of a file. `file` is its name, for messages.
-    pub(crate) fn parse(file: &str, text: &str) -> Result<Vec<Row>, ParseError> {
+    pub(crate) fn parse(tested: Tested, file: &str, text: &str) -> Result<Vec<Row>, ParseError> {
         let mut rows: Vec<Draft> = Vec::new();
         let at = |line: usize, why: String| ParseError { file: file.to_owned(), line, why };
         if text.len() > MAX_FILE {
@@ -130,7 +160,9 @@ impl Row {
             }
             .map_err(|why| at(number, why))?;
         }
-        rows.into_iter().map(|draft| draft.finish(file).map_err(|(line, why)| at(line, why))).collect()
+        rows.into_iter()
+            .map(|draft| draft.finish(tested, file).map_err(|(line, why)| at(line, why)))
+            .collect()
     }
 }
 
@@ -171,7 +203,7 @@ impl Draft {
         Ok(())
     }
 
-    fn finish(mut self, file: &str) -> Result<Row, (usize, String)> {
+    fn finish(mut self, tested: Tested, file: &str) -> Result<Row, (usize, String)> {
         let uses = self.lines.iter().any(|(_, line)| line.contains("{case}") || line.contains("{1}"));
         match self.cases.first() {
             Some((line, ..)) if !uses => {
@@ -185,7 +217,7 @@ impl Draft {
         }
         let mut plays = Vec::new();
         for (_, case, words) in &self.cases {
-            plays.push(Play { case: case.clone(), steps: steps(&self.lines, words)? });
+            plays.push(Play { case: case.clone(), steps: steps(tested, &self.lines, words)? });
         }
         if plays.iter().any(|play| play.steps.is_empty()) {
             return Err((
@@ -197,55 +229,91 @@ impl Draft {
     }
 }
 
-fn steps(lines: &[(usize, String)], case: &str) -> Result<Vec<Step>, (usize, String)> {
+fn steps(tested: Tested, lines: &[(usize, String)], case: &str) -> Result<Vec<Step>, (usize, String)> {
     let mut steps: Vec<Step> = Vec::new();
     let mut after_all = None;
+    let (_, awaits) = tested.words();
     for (line, text) in lines {
         let mut text = text.replace("{case}", case);
         for (number, part) in (1..).zip(case.split('|')) {
             text = text.replace(&format!("{{{number}}}"), part.trim());
         }
-        if let (Some(_), false) = (after_all, text.starts_with("T<")) {
+        if let (Some(_), false) = (after_all, text.starts_with(awaits)) {
             return Err((
                 *line,
-                "`...` stands before the line that ends it, which begins with `T<`".to_owned(),
+                format!("`...` stands before the line that ends it, which begins with `{awaits}`"),
             ));
         }
         if text == "..." {
             after_all = Some(*line);
             continue;
         }
-        let what = step(&text, after_all.take().is_some()).map_err(|why| (*line, why))?;
+        let what = step(tested, &text, after_all.take().is_some()).map_err(|why| (*line, why))?;
         if steps.is_empty() && !matches!(what, What::Session { .. }) {
             return Err((
                 *line,
                 "the first step of a row is its session: `with`, and keys if it needs any".to_owned(),
             ));
         }
+        check_place(&steps, &what).map_err(|why| (*line, why))?;
         steps.push(Step { line: *line, what });
     }
     match after_all {
-        Some(line) => Err((line, "`...` at the end of a row: say with a `T<` line how it ends".to_owned())),
+        Some(line) => {
+            Err((line, format!("`...` at the end of a row: say with a `{awaits}` line how it ends")))
+        }
         None => Ok(steps),
     }
 }
 
-fn step(text: &str, after_all: bool) -> Result<What, String> {
+/// Can the step stand after these?
+fn check_place(before: &[Step], what: &What) -> Result<(), String> {
+    let part = before.iter().rev().take_while(|step| !matches!(step.what, What::Session { .. }));
+    let mut calls = part.filter_map(|step| match &step.what {
+        What::Call(call) => Some(call.name.as_str()),
+        _ => None,
+    });
+    match what {
+        What::Call(call) if calls.any(|name| name == call.name) => {
+            Err(format!("`{}` is the name of another call of the session", call.name))
+        }
+        What::Returned { name, .. } if !calls.any(|call| call == name) => {
+            Err(format!("no call of the session has the name `{name}`: write `C> {name} read=512` before"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn step(tested: Tested, text: &str, after_all: bool) -> Result<What, String> {
     let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
     let rest = rest.trim();
+    let (sends, awaits) = tested.words();
     match word {
         "with" | "when" => {
             let values = rest.split_whitespace().map(wanted).collect::<Result<_, _>>()?;
             Ok(What::Session { values, optional: word == "when" })
         }
-        "I>" => PduLine::parse(rest).map(What::Send).map_err(|error| error.to_string()),
-        "T<" | "T?" => {
-            awaited(rest, after_all, word == "T?").map(What::Await).map_err(|error| error.to_string())
+        "C>" if tested == Tested::Initiator => Call::parse(rest).map(What::Call),
+        "C<" if tested == Tested::Initiator => {
+            caller::returned(rest).map(|(name, ends)| What::Returned { name, ends })
+        }
+        "T?" if tested == Tested::Target => {
+            awaited(rest, after_all, true).map(What::Await).map_err(|error| error.to_string())
         }
         "X" if rest.is_empty() => Ok(What::Break),
-        _ => Err(format!(
-            "`{word}` begins no step: write `with`, `when`, `I>`, `T<`, `T?`, `...` or `X` (a row begins with `row`, a note with `# `)"
-        )),
+        _ if word == sends => PduLine::parse(rest).map(What::Send).map_err(|error| error.to_string()),
+        _ if word == awaits => {
+            awaited(rest, after_all, false).map(What::Await).map_err(|error| error.to_string())
+        }
+        _ => {
+            let others = match tested {
+                Tested::Target => "`T?`",
+                Tested::Initiator => "`C>`, `C<`",
+            };
+            Err(format!(
+                "`{word}` begins no step: write `with`, `when`, `{sends}`, `{awaits}`, {others}, `...` or `X` (a row begins with `row`, a note with `# `)"
+            ))
+        }
     }
 }
 
@@ -293,20 +361,44 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_text_panics(text in "(row [A-Z]{0,3}-?[0-9]{0,2} t\n)?((with|when|case|I>|T<|T\\?|X|\\.\\.\\.)[ -~]{0,40}\n){0,6}") {
-            let _ = Row::parse("x.rows", &text);
+        fn no_text_panics(text in "(row [A-Z]{0,3}-?[0-9]{0,2} t\n)?((with|when|case|I>|T<|T\\?|C>|C<|I<|T>|X|\\.\\.\\.)[ -~]{0,40}\n){0,6}") {
+            let _ = Row::parse(Tested::Target, "x.rows", &text);
+            let _ = Row::parse(Tested::Initiator, "x.rows", &text);
         }
     }
 
     fn why(text: &str) -> String {
-        Row::parse("x.rows", text).unwrap_err().to_string()
+        Row::parse(Tested::Target, "x.rows", text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn mistakes_in_rows_for_initiators_are_told_too() {
+        for (steps, words) in [
+            ("I> NopOut", "`I>` begins no step: write `with`, `when`, `T>`, `I<`, `C>`, `C<`, `...` or `X`"),
+            ("T? R2t", "`T?` begins no step"),
+            ("...\nT> NopIn", "which begins with `I<`"),
+            ("C> a", "a call has a name and what is asked for"),
+            ("C> A read=512", "a call has a name and what is asked for"),
+            ("C> a read=512 write=512", "a call has a name and what is asked for"),
+            ("C> a read=100", "whole blocks of 512 bytes"),
+            ("C> a write=512 at=4194304", "the disk has 4194304 bytes"),
+            ("C> a read=512 lun=1", "`lun=1`"),
+            ("C> a read=512\nC> a read=512", "the name of another call"),
+            ("C< a done", "no call of the session has the name `a`"),
+            ("C> a read=512\nC< a went", "`went`"),
+            ("C> a read=512\nC<", "how it may end"),
+        ] {
+            let text = format!("row DAT-01 t\nwith\n{steps}\n");
+            let why = Row::parse(Tested::Initiator, "x.rows", &text).unwrap_err().to_string();
+            assert!(why.contains(words), "{steps:?}: {why}");
+        }
     }
 
     #[test]
     fn a_row_has_a_play_for_each_case() {
         let text = "# a note\nrow DAT-03 what it is  # and why\ncase a gap: offset=1\ncase none: offset=0\n\
                     with MaxBurstLength=4096\nI> DataOut itt=a {case}\n...\nT< Reject or NopIn else close\nX\n";
-        let rows = Row::parse("x.rows", text).unwrap();
+        let rows = Row::parse(Tested::Target, "x.rows", text).unwrap();
         assert_eq!((rows.len(), rows[0].id.as_str(), rows[0].title.as_str()), (1, "DAT-03", "what it is"));
         let [gap, none] = &rows[0].plays[..] else { panic!("two cases") };
         assert_eq!((gap.case.as_str(), gap.steps.len()), ("a gap", 4));

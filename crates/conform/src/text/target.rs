@@ -1,17 +1,18 @@
 //! Plays a row with a target under test.
 
-use super::{Alternative, Await, Play, Row, Step, Wanted, What, bytes};
+use super::parse::{Alternative, Await, Play, Row, Step, Wanted, What};
+use super::{bytes, described};
 use crate::frame::{DigestWish, Frame, Received};
 use crate::login::value_of;
 use crate::script::{fail, skip};
 use crate::session::{Sent, Watch};
 use crate::target::{Ctx, RowResult, RowSession};
 use crate::{Command, PeerError, Stop};
-use iscsi_wire::{Bhs, CmdSn, Itt, LineError, Names, Pdu, PduLine, Usual, keys};
+use iscsi_wire::{CmdSn, Itt, LineError, Names, Pdu, PduLine, Usual, keys};
 use std::collections::BTreeMap;
 
 /// Plays all cases of a row.
-pub(crate) fn play(row: &Row, ctx: &Ctx) -> RowResult {
+pub(crate) fn play_with_target(row: &Row, ctx: &Ctx) -> RowResult {
     for Play { case, steps } in &row.plays {
         let mut stage = Stage::new(ctx);
         for Step { line, what } in steps {
@@ -99,6 +100,7 @@ impl<'a> Stage<'a> {
                 }
                 Ok(())
             }
+            What::Call(_) | What::Returned { .. } => fail!("a call is for an initiator"),
         }
     }
 
@@ -419,24 +421,4 @@ impl Came {
             _ => false,
         }
     }
-}
-
-/// A PDU as one line, with what its data says.
-fn described(rx: &Received) -> String {
-    let mut line = rx.line();
-    match rx.pdu() {
-        Ok(Pdu::ScsiResponse(_)) => {
-            if let Some((key, asc, ascq)) = crate::Outcome::of_response(rx).sense_code() {
-                line.push_str(&format!(" sense={key:x}/{asc:02x}/{ascq:02x}"));
-            }
-        }
-        Ok(Pdu::Reject(_)) => {
-            if let Some(header) = rx.data.first_chunk::<{ Bhs::SIZE }>() {
-                let of = Bhs::from_bytes(*header);
-                line.push_str(&format!(" of_opcode={:#04x} of_itt={}", of.opcode(), of.itt()));
-            }
-        }
-        _ => {}
-    }
-    line
 }

@@ -32,7 +32,7 @@ use super::ctx::RowSession;
 use super::{Ctx, Row, RowResult};
 use crate::script::{ensure, fail};
 use crate::session::{Command, Session};
-use crate::{Reaction, Stop, text};
+use crate::{Reaction, Stop, script, text};
 use iscsi_wire::{Itt, TmfFunction, keys};
 
 /// The files of rows as text: name and contents.
@@ -45,32 +45,18 @@ const TEXTS: &[(&str, &str)] = &[
     ("nop.rows", include_str!("../../../rows/target/nop.rows")),
 ];
 
-/// Sections in the order of the table.
-const ORDER: &[&str] = &[
-    "PDU", "AHS", "DIG", "TXT", "KEY", "LGN", "SEC", "NAM", "SES", "DSC", "TXR", "NUM", "MCS", "DAT", "UNS",
-    "R2T", "RES", "RSP", "ERL", "SNK", "TMF", "FAB", "ASY", "LGO", "NOP", "REJ", "P2",
-];
-
 /// The rows of the files.
-#[allow(clippy::expect_used, reason = "a test reads the files, which are part of the crate")]
 fn texts() -> &'static [text::Row] {
     static READ: std::sync::OnceLock<Vec<text::Row>> = std::sync::OnceLock::new();
-    READ.get_or_init(|| {
-        let read =
-            |(file, text): &(&str, &str)| text::Row::parse(file, text).expect("a file without mistakes");
-        TEXTS.iter().flat_map(read).collect()
-    })
+    READ.get_or_init(|| text::Row::of_crate(text::Tested::Target, TEXTS))
 }
 
 /// All rows: the sections of the protocol in the order of the table, and then those of SCSI.
 pub(super) fn all() -> Vec<Row> {
     let mut rows = coded();
     rows.extend(texts().iter().map(Row::of_text));
-    rows.sort_by_key(|row| {
-        let section = row.id.split('-').next();
-        let place = ORDER.iter().position(|name| Some(*name) == section);
-        place.map_or((ORDER.len(), ""), |place| (place, row.id))
-    });
+    // The sort is stable: rows of SCSI stay in their order.
+    rows.sort_by_key(|row| script::place(row.id).map_or((usize::MAX, ""), |place| (place, row.id)));
     rows
 }
 

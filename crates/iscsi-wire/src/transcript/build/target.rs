@@ -52,11 +52,7 @@ pub(super) const PDUS: &[Kind] = &[
         ],
         data_in,
     ),
-    (
-        "R2t",
-        &["lun", "itt", "ttt", "r2t_sn", "offset", "len", "stat_sn", "exp_cmd_sn", "max_cmd_sn"],
-        r2t,
-    ),
+    ("R2t", &["lun", "itt", "ttt", "r2t_sn", "offset", "len", "stat_sn", "exp_cmd_sn", "max_cmd_sn"], r2t),
     (
         "LogoutResponse",
         &["itt", "stat_sn", "response", "time2wait", "time2retain", "exp_cmd_sn", "max_cmd_sn"],
