@@ -128,6 +128,10 @@ fn do_one(disk: &Disk, op: &Op) -> OpResult {
 }
 
 impl InitiatorUnderTest for Ours {
+    fn accepts_nothing_else(&self) -> bool {
+        true
+    }
+
     fn connect_and(&self, url: &str, ops: &[Op]) -> Result<Vec<OpResult>, String> {
         let url = DriveUrl::parse(url)?;
         let session = Session::connect(self.options(&url)?).map_err(|error| error.to_string())?;

@@ -255,7 +255,7 @@ fn steps(tested: Tested, lines: &[(usize, String)], case: &str) -> Result<Vec<St
                 "the first step of a row is its session: `with`, and keys if it needs any".to_owned(),
             ));
         }
-        check_place(&steps, &what).map_err(|why| (*line, why))?;
+        check_place(tested, &steps, &what).map_err(|why| (*line, why))?;
         steps.push(Step { line: *line, what });
     }
     match after_all {
@@ -267,18 +267,29 @@ fn steps(tested: Tested, lines: &[(usize, String)], case: &str) -> Result<Vec<St
 }
 
 /// Can the step stand after these?
-fn check_place(before: &[Step], what: &What) -> Result<(), String> {
+fn check_place(tested: Tested, before: &[Step], what: &What) -> Result<(), String> {
     let part = before.iter().rev().take_while(|step| !matches!(step.what, What::Session { .. }));
-    let mut calls = part.filter_map(|step| match &step.what {
-        What::Call(call) => Some(call.name.as_str()),
-        _ => None,
-    });
+    let calls: Vec<&str> = part
+        .filter_map(|step| match &step.what {
+            What::Call(call) => Some(call.name.as_str()),
+            _ => None,
+        })
+        .collect();
+    let unknown = |name: &str| {
+        format!("no call of the session has the name `{name}`: write `C> {name} read=512` before")
+    };
     match what {
-        What::Call(call) if calls.any(|name| name == call.name) => {
+        What::Call(call) if calls.contains(&call.name.as_str()) => {
             Err(format!("`{}` is the name of another call of the session", call.name))
         }
-        What::Returned { name, .. } if !calls.any(|call| call == name) => {
-            Err(format!("no call of the session has the name `{name}`: write `C> {name} read=512` before"))
+        What::Returned { name, .. } if !calls.contains(&name.as_str()) => Err(unknown(name)),
+        // The tag of a command stands for the call that it carries out.
+        What::Await(wanted) if tested == Tested::Initiator => {
+            let mut named = wanted.alternatives.iter().filter_map(|one| match one {
+                Alternative::Pdu(line) if line.name() == "ScsiCommand" => line.text("itt"),
+                _ => None,
+            });
+            named.filter(|name| !calls.contains(name)).try_for_each(|name| Err(unknown(name)))
         }
         _ => Ok(()),
     }
@@ -385,6 +396,7 @@ mod tests {
             ("C> a read=512 lun=1", "`lun=1`"),
             ("C> a read=512\nC> a read=512", "the name of another call"),
             ("C< a done", "no call of the session has the name `a`"),
+            ("I< ScsiCommand itt=a", "no call of the session has the name `a`"),
             ("C> a read=512\nC< a went", "`went`"),
             ("C> a read=512\nC<", "how it may end"),
         ] {

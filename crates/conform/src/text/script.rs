@@ -166,6 +166,10 @@ impl Script {
         };
         let first = number(keys::FIRST_BURST_LENGTH, 65_536).min(number(keys::MAX_BURST_LENGTH, 262_144));
         let most = u32::try_from(scene.initiator_max_recv).unwrap_or(u32::MAX).min(self.max_recv);
+        // Until its command comes the name of a call fits no tag.
+        for call in &self.calls {
+            self.names.set(&call.name, Itt::RESERVED.0);
+        }
         self.names.set("first", first);
         self.names.set("most", most);
     }

@@ -2,14 +2,31 @@
 //! tried here. With `strict` off it trusts whatever the target sends, and must be caught.
 
 use conform::initiator::{DriveUrl, InitiatorUnderTest, Op, OpResult};
-use conform::{ChapScript, Command, Frame, LoginScript, RawPeer, Session, Transcript, Unsolicited, text_of};
+use conform::{
+    ChapScript, Command, Dial, Frame, LoginScript, RawPeer, Session, Side, Transcript, Unsolicited, text_of,
+};
 use iscsi_wire::{Isid, Lun, TextRequest, TextResponse, Ttt, keys};
 use std::time::{Duration, Instant};
 
+#[derive(Default)]
 pub struct Reference {
     pub strict: bool,
     /// Offers the requested ErrorRecoveryLevel, although it supports none.
     pub pretends: bool,
+    pub flaw: Option<Flaw>,
+}
+
+/// What else it may do wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flaw {
+    /// Sends so many bytes unsolicited, more than FirstBurstLength.
+    TooMuch,
+    /// Ends unsolicited data a block early.
+    TooLittle,
+    /// Takes every status for GOOD.
+    IgnoresStatus,
+    /// Hands up a whole buffer, whatever was read.
+    IgnoresResidual,
 }
 
 impl Reference {
@@ -60,9 +77,9 @@ impl Reference {
         script
     }
 
-    fn log_in(&self, url: &DriveUrl) -> Result<Session, String> {
-        let peer = RawPeer::connect((url.host.as_str(), url.port), url.timeout(), &Transcript::new())
-            .map_err(|error| error.to_string())?;
+    fn log_in(&self, dial: &dyn Dial, url: &DriveUrl) -> Result<Session, String> {
+        let link = dial.dial(url.timeout()).map_err(|error| error.to_string())?;
+        let peer = RawPeer::over(link, Side::Initiator, url.timeout(), &Transcript::new());
         let session =
             Session::log_in(peer, self.script(url), Lun::from_index(url.lun)).map_err(|e| e.to_string())?;
         self.check(&session)?;
@@ -114,7 +131,12 @@ impl Reference {
             Op::Read { lba, blocks } => Command::read_16(*lba, *blocks, 512),
             Op::Write { lba, data } => {
                 let params = &session.params;
-                let first = (params.first_burst_length.min(params.max_burst_length) as usize).min(data.len());
+                let first = match self.flaw {
+                    Some(Flaw::TooMuch) => params.first_burst_length + 512,
+                    Some(Flaw::TooLittle) => params.first_burst_length - 512,
+                    _ => params.first_burst_length.min(params.max_burst_length),
+                };
+                let first = (first as usize).min(data.len());
                 let immediate = first.min(params.max_send_data_segment_length as usize);
                 let write = Command::write_16(*lba, data.clone(), 512);
                 match (params.initial_r2t, params.immediate_data) {
@@ -156,10 +178,15 @@ impl Reference {
                 let command = self.command(session, op);
                 let outcome = session.run(&command).map_err(|error| error.to_string())?;
                 self.check(session)?;
-                if !outcome.is_good() {
+                if !outcome.is_good() && self.flaw != Some(Flaw::IgnoresStatus) {
                     return Ok(OpResult::Failed(outcome.words()));
                 }
                 Ok(match op {
+                    Op::Read { blocks, .. } if self.flaw == Some(Flaw::IgnoresResidual) => {
+                        let mut data = outcome.data;
+                        data.resize(*blocks as usize * 512, 0);
+                        OpResult::Data(data)
+                    }
                     Op::Read { .. } => OpResult::Data(outcome.data),
                     Op::Capacity => OpResult::Capacity(0, 512),
                     _ => OpResult::Done,
@@ -210,16 +237,20 @@ impl Reference {
 }
 
 impl InitiatorUnderTest for Reference {
-    fn connect_and(&self, url: &str, ops: &[Op]) -> Result<Vec<OpResult>, String> {
+    fn connect_and(&self, _url: &str, _ops: &[Op]) -> Result<Vec<OpResult>, String> {
+        Err("the links of the reference are given to it".to_owned())
+    }
+
+    fn connect_over(&self, dial: &dyn Dial, url: &str, ops: &[Op]) -> Result<Vec<OpResult>, String> {
         let url = DriveUrl::parse(url)?;
-        let mut session = Some(self.log_in(&url)?);
+        let mut session = Some(self.log_in(dial, &url)?);
         let mut results = Vec::new();
         for op in ops {
             let mut result = Err("no session".to_owned());
             for _ in 0..2 {
                 if session.is_none() {
                     std::thread::sleep(Duration::from_millis(10));
-                    session = self.log_in(&url).ok();
+                    session = self.log_in(dial, &url).ok();
                 }
                 let Some(open) = &mut session else { break };
                 result = self.do_op(open, op);

@@ -2,6 +2,7 @@
 //! second must be caught.
 
 mod reference;
+mod text;
 
 use conform::Verdict;
 use conform::initiator::{Row, rows};
@@ -40,7 +41,8 @@ fn play(initiator: &Reference, wanted: impl Fn(&Row) -> bool) -> BTreeMap<&'stat
 #[test]
 fn a_strict_initiator_passes() {
     let mut failed = Vec::new();
-    for (id, verdict) in play(&Reference { strict: true, pretends: false }, |row| !NOT_KEPT.contains(&row.id))
+    for (id, verdict) in
+        play(&Reference { strict: true, ..Reference::default() }, |row| !NOT_KEPT.contains(&row.id))
     {
         if let Verdict::Fail { why, transcript } = verdict {
             failed.push(format!("{id}: {why}\n{transcript}"));
@@ -52,7 +54,8 @@ fn a_strict_initiator_passes() {
 #[test]
 fn rows_fail_for_an_initiator_that_does_not_keep_them() {
     let not_applicable = ["TMF-04"];
-    for (id, verdict) in play(&Reference { strict: true, pretends: false }, |row| NOT_KEPT.contains(&row.id))
+    for (id, verdict) in
+        play(&Reference { strict: true, ..Reference::default() }, |row| NOT_KEPT.contains(&row.id))
     {
         assert!(verdict.is_fail() || not_applicable.contains(&id), "{id}: {verdict:?}");
     }
@@ -60,7 +63,7 @@ fn rows_fail_for_an_initiator_that_does_not_keep_them() {
 
 #[test]
 fn a_trusting_initiator_is_caught() {
-    for (id, verdict) in play(&Reference { strict: false, pretends: false }, |row| CAUGHT.contains(&row.id)) {
+    for (id, verdict) in play(&Reference::default(), |row| CAUGHT.contains(&row.id)) {
         assert!(verdict.is_fail(), "{id}: {verdict:?}");
     }
 }
@@ -68,7 +71,7 @@ fn a_trusting_initiator_is_caught() {
 #[test]
 fn an_initiator_that_only_pretends_to_recover_is_caught() {
     let rows = ["ERL-02", "ERL-03", "SNK-02", "SNK-03"];
-    let pretender = Reference { strict: true, pretends: true };
+    let pretender = Reference { strict: true, pretends: true, ..Reference::default() };
     for (id, verdict) in play(&pretender, |row| rows.contains(&row.id)) {
         assert!(verdict.is_fail(), "{id}: {verdict:?}");
     }
