@@ -285,7 +285,7 @@ fn check_place(tested: Tested, before: &[Step], what: &What) -> Result<(), Strin
         What::Returned { name, .. } if !calls.contains(&name.as_str()) => Err(unknown(name)),
         // The tag of a command stands for the call that it carries out.
         What::Await(wanted) if tested == Tested::Initiator => {
-            let mut named = wanted.alternatives.iter().filter_map(|one| match one {
+            let named = wanted.alternatives.iter().filter_map(|one| match one {
                 Alternative::Pdu(line) if line.name() == "ScsiCommand" => line.text("itt"),
                 _ => None,
             });
