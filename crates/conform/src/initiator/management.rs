@@ -19,10 +19,8 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("ASY-01", "event 1: logout, and no new commands", asy_01),
     Row::new("ASY-02", "events 2 and 3: Time2Wait before coming back", asy_02),
     Row::new("ASY-03", "event 4: a Text request or a logout", asy_03),
-    Row::new("ASY-04", "event 0 and vendor events change nothing and count in StatSN", asy_04),
     Row::new("LGO-01", "logout, then FIN", lgo_01),
     Row::new("LGO-03", "nothing new after a logout", lgo_03),
-    Row::new("NOP-02", "a NOP-Out with ITT ffffffff is immediate", nop_02),
     Row::new("REJ-03", "reason 0b ends the session, or the negotiation", rej_03),
     Row::new("REJ-04", "a command rejected for its own fault is not sent again", rej_04),
 ];
@@ -206,36 +204,6 @@ fn asy_03(stage: &Stage<'_>) -> RowResult {
     Ok(())
 }
 
-// covers: ASY-04
-fn asy_04(stage: &Stage<'_>) -> RowResult {
-    let mut sense = vec![0; 20];
-    (sense[1], sense[2], sense[4], sense[9], sense[14], sense[15]) = (18, 0x70, 6, 10, 0x3f, 0x0e);
-    let told = after_a_write(vec![
-        Act::Answer(message(AsyncEvent::Vendor(250), [1, 2, 3])),
-        Act::Answer(message(AsyncEvent::ScsiAsyncEvent, [0, 0, 0]).data(sense)),
-    ]);
-    let played = stage.goes_well(&Play::new(), told)?;
-    let Some(logout) = played.sent_pdus().filter_map(|entry| entry.bhs()).last() else {
-        fail!("the initiator sent nothing")
-    };
-    let last = played
-        .entries
-        .iter()
-        .filter(|entry| {
-            entry.side == Side::Target && entry.bhs().is_some() && !entry.is(Opcode::LogoutResponse)
-        })
-        .filter(|entry| entry.is(Opcode::ScsiResponse) || entry.is(Opcode::AsyncMessage))
-        .filter_map(|entry| entry.bhs())
-        .map(|bhs| crate::frame::u32_at(bhs, 24))
-        .next_back();
-    let acknowledged = logout.exp_stat_sn().0;
-    ensure!(
-        last.is_none_or(|last| acknowledged.wrapping_sub(last) < 1 << 31 && acknowledged != last),
-        "ExpStatSN {acknowledged} at the end, the last StatSN was {last:?}"
-    );
-    Ok(())
-}
-
 // covers: LGO-01
 fn lgo_01(stage: &Stage<'_>) -> RowResult {
     let played = stage.goes_well(&Play::new(), Behaviour::good())?;
@@ -263,12 +231,6 @@ fn lgo_03(stage: &Stage<'_>) -> RowResult {
     });
     ensure!(new.is_none(), "after the logout: {}", new.map(ToString::to_string).unwrap_or_default());
     Ok(())
-}
-
-// covers: NOP-02
-fn nop_02(stage: &Stage<'_>) -> RowResult {
-    let chatty = after_a_write(vec![Act::Tell(ping(u32::MAX, 0x21))]);
-    stage.goes_well(&Play::new(), chatty).map(|_| ())
 }
 
 /// Rejects the first write with this reason byte; its CmdSN counts as received or not.

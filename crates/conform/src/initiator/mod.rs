@@ -18,7 +18,7 @@ mod wire;
 pub use play::{DriveUrl, InitiatorUnderTest, Op, OpResult};
 
 pub use crate::text::ParseError;
-pub(crate) use play::{Play, Stage, pairs_of};
+pub(crate) use play::{Play, Stage, pairs_of, ping};
 
 use crate::{Report, RowReport, Stop, Verdict, script, text};
 
@@ -26,10 +26,12 @@ pub(crate) type RowResult = Result<(), Stop>;
 
 /// The files of rows as text: name and contents.
 const TEXTS: &[(&str, &str)] = &[
+    ("pdu.rows", include_str!("../../rows/initiator/pdu.rows")),
     ("dat.rows", include_str!("../../rows/initiator/dat.rows")),
     ("uns.rows", include_str!("../../rows/initiator/uns.rows")),
     ("r2t.rows", include_str!("../../rows/initiator/r2t.rows")),
     ("rsp.rows", include_str!("../../rows/initiator/rsp.rows")),
+    ("asy.rows", include_str!("../../rows/initiator/asy.rows")),
     ("nop.rows", include_str!("../../rows/initiator/nop.rows")),
 ];
 

@@ -468,7 +468,7 @@ pub(super) fn replace(pairs: &mut [(String, String)], key: &str, value: &str) ->
 }
 
 /// A NOP-In initiated by the target; numbers are filled in when it is sent.
-pub(super) fn ping(itt: u32, ttt: u32) -> Frame {
+pub(crate) fn ping(itt: u32, ttt: u32) -> Frame {
     Frame::of(NopIn {
         lun: Lun(0),
         itt: Itt(itt),

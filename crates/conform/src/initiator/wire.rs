@@ -14,7 +14,6 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("PDU-05", "an initiator's opcode from the target ends the connection", pdu_05),
     Row::new("PDU-06", "AHS or data where none may be ends the connection", pdu_06),
     Row::new("PDU-07", "a segment above MaxRecvDataSegmentLength ends the connection at its header", pdu_07),
-    Row::new("PDU-08", "inconsistent fields: NOP-In with both tags, CHECK CONDITION without sense", pdu_08),
     Row::new("PDU-09", "slow and coalesced PDUs parse", pdu_09),
     Row::new("DIG-01", "CRC32C and None, for header and data separately", dig_01),
     Row::new("DIG-03", "data digest over padding too, also when it is not zero", dig_03),
@@ -109,22 +108,6 @@ fn pdu_07(stage: &Stage<'_>) -> RowResult {
     });
     let play = Play::new().set("max_recv_data_segment_length", "65536");
     stage.is_dropped("a Data-In above MaxRecvDataSegmentLength", &play, long).map(|_| ())
-}
-
-// covers: PDU-08
-fn pdu_08(stage: &Stage<'_>) -> RowResult {
-    let both = Behaviour::good().on_first(Opcode::ScsiCommand, |_, _| {
-        Incoming::Before(vec![Act::Tell(ping(0x77, 0x78).remark("both tags valid"))])
-    });
-    stage.is_dropped("a NOP-In with both tags", &Play::new(), both)?;
-    let bare = Behaviour::good().first(Opcode::ScsiResponse, |_, frame| {
-        vec![Act::Send(frame.patch(3, &[2]).data(Vec::new()).remark("CHECK CONDITION without sense"))]
-    });
-    let played = stage.play(bare, &[Op::Write { lba: 5, data: pattern(5, 8) }])?;
-    if !played.dropped(1) {
-        played.failed("CHECK CONDITION without sense")?;
-    }
-    Ok(())
 }
 
 // covers: PDU-09

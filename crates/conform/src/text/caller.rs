@@ -91,6 +91,15 @@ impl Call {
         }
     }
 
+    /// Do both read, or write, the same bytes?
+    pub(super) fn is_like(&self, other: &Call) -> bool {
+        self.area().is_some() && (self.area(), self.writes()) == (other.area(), other.writes())
+    }
+
+    pub(super) fn writes(&self) -> bool {
+        matches!(self.ask, Ask::Write(_))
+    }
+
     /// Whose bytes it moves.
     pub(super) fn source(&self) -> &str {
         match &self.ask {

@@ -268,8 +268,8 @@ fn steps(tested: Tested, lines: &[(usize, String)], case: &str) -> Result<Vec<St
 
 /// Can the step stand after these?
 fn check_place(tested: Tested, before: &[Step], what: &What) -> Result<(), String> {
-    let part = before.iter().rev().take_while(|step| !matches!(step.what, What::Session { .. }));
-    let calls: Vec<&str> = part
+    let part = || before.iter().rev().take_while(|step| !matches!(step.what, What::Session { .. }));
+    let calls: Vec<&str> = part()
         .filter_map(|step| match &step.what {
             What::Call(call) => Some(call.name.as_str()),
             _ => None,
@@ -278,9 +278,20 @@ fn check_place(tested: Tested, before: &[Step], what: &What) -> Result<(), Strin
     let unknown = |name: &str| {
         format!("no call of the session has the name `{name}`: write `C> {name} read=512` before")
     };
+    let awaited = part().any(|step| matches!(step.what, What::Await(_)));
     match what {
+        // A script acts when something comes.
+        What::Send(_) | What::Break if tested == Tested::Initiator && !awaited => {
+            Err("a target speaks after it has received: write an `I<` line before".to_owned())
+        }
         What::Call(call) if calls.contains(&call.name.as_str()) => {
             Err(format!("`{}` is the name of another call of the session", call.name))
+        }
+        // A command is known by what it does.
+        What::Call(call)
+            if part().any(|step| matches!(&step.what, What::Call(other) if other.is_like(call))) =>
+        {
+            Err(format!("another call is like `{}`: let it be about other bytes (`at=`)", call.name))
         }
         What::Returned { name, .. } if !calls.contains(&name.as_str()) => Err(unknown(name)),
         // The tag of a command stands for the call that it carries out.
@@ -395,7 +406,10 @@ mod tests {
             ("C> a write=512 at=4194304", "the disk has 4194304 bytes"),
             ("C> a read=512 lun=1", "`lun=1`"),
             ("C> a read=512\nC> a read=512", "the name of another call"),
+            ("C> a read=512 at=512\nC> b read=512 at=512", "another call is like `b`"),
             ("C< a done", "no call of the session has the name `a`"),
+            ("C> a flush\nT> NopIn", "a target speaks after it has received"),
+            ("X", "a target speaks after it has received"),
             ("I< ScsiCommand itt=a", "no call of the session has the name `a`"),
             ("C> a read=512\nC< a went", "`went`"),
             ("C> a read=512\nC<", "how it may end"),

@@ -11,9 +11,12 @@ use crate::evil::disk::{Access, sense};
 use crate::evil::task::{Range, Rules, Task};
 use crate::evil::{Act, Incoming, Scene, counts};
 use crate::frame::{DigestWish, Frame, Received};
+use crate::initiator::ping;
 use crate::ledger::Finding;
 use crate::login::value_of;
-use iscsi_wire::{Itt, Names, Pdu, PduLine, ScsiCommand, StatSn, Ttt, Usual, keys, parse_number};
+use iscsi_wire::{
+    CmdSn, Itt, LineError, Names, Pdu, PduLine, ScsiCommand, StatSn, Ttt, Usual, keys, parse_number,
+};
 use std::collections::BTreeMap;
 
 /// The first tag that a script gives, for an R2T or a ping.
@@ -236,7 +239,7 @@ impl Script {
         let access = Access::of(&command.cdb).filter(|_| command.lun.to_index() == Some(0))?;
         self.calls.iter().find(|call| {
             call.area().is_some_and(|area| (area.at, area.length) == (access.offset, access.length))
-                && matches!(call.ask, super::caller::Ask::Write(_)) == access.write
+                && call.writes() == access.write
         })
     }
 
@@ -288,8 +291,8 @@ impl Script {
         let counted = u32::from(counts(rx));
         let mut usual = Usual {
             stat_sn: scene.stat_sn,
-            exp_cmd_sn: iscsi_wire::CmdSn(scene.exp_cmd_sn.0.wrapping_add(counted)),
-            max_cmd_sn: iscsi_wire::CmdSn(scene.max_cmd_sn.0.wrapping_add(counted)),
+            exp_cmd_sn: CmdSn(scene.exp_cmd_sn.0.wrapping_add(counted)),
+            max_cmd_sn: CmdSn(scene.max_cmd_sn.0.wrapping_add(counted)),
             ..Usual::default()
         };
         let mut acts = Vec::new();
@@ -302,7 +305,7 @@ impl Script {
                 What::Break => acts.push(Act::Reset),
                 What::Await(wanted) => {
                     if wanted.alternatives.iter().any(|one| matches!(one, Alternative::Nothing)) {
-                        acts.push(Act::Tell(last_ping()));
+                        acts.push(Act::Tell(ping(Itt::RESERVED.0, LAST_PING)));
                     }
                     break;
                 }
@@ -313,6 +316,7 @@ impl Script {
         Ok(acts)
     }
 
+    /// Makes the PDU of a line. What the row leaves out has its sensible value.
     fn send(
         &mut self,
         mut line: PduLine,
@@ -327,12 +331,14 @@ impl Script {
         {
             self.next_ttt += 1;
         }
-        let made = line.pdu(usual, &self.names).map_err(|error| End::Failed(self.line(), error.to_string()));
-        let (pdu, ahs) = made?;
-        let own_numbers =
-            ["stat_sn", "exp_cmd_sn", "max_cmd_sn"].iter().any(|field| line.text(field).is_some());
-        let length =
-            line.number("data", &self.names).map_err(|error| End::Failed(self.line(), error.to_string()))?;
+        let numbered_by_row = match line.text("stat_sn") {
+            // The first use of a name stands for the number that is due.
+            Some(name) => !self.names.bind(name, usual.stat_sn.0),
+            None => ["exp_cmd_sn", "max_cmd_sn"].iter().any(|field| line.text(field).is_some()),
+        };
+        let wrong = |error: LineError| End::Failed(self.line(), error.to_string());
+        let (pdu, ahs) = line.pdu(usual, &self.names).map_err(wrong)?;
+        let length = line.number("data", &self.names).map_err(wrong)?;
         let length = length.unwrap_or(0) as usize;
         if length > scene.initiator_max_recv {
             let most = scene.initiator_max_recv;
@@ -345,42 +351,51 @@ impl Script {
         let name =
             line.text("itt").and_then(|name| name.split(['+', '-']).next()).unwrap_or_default().to_owned();
         let data = match &pdu {
-            Pdu::DataIn(data) => {
-                let call = self.calls.iter().find(|call| call.name == name);
-                let at = call.and_then(Call::area).map_or(0, |area| area.at);
-                let source = of.as_deref().or(call.map(Call::source)).unwrap_or_default();
-                bytes(source, at.wrapping_add(data.buffer_offset as usize), length)
+            Pdu::DataIn(data) => self.data_in(&name, of.as_deref(), data.buffer_offset, length),
+            Pdu::ScsiResponse(_) | Pdu::AsyncMessage(_) => {
+                code.map_or(Ok(Vec::new()), |code| self.sense(&code))?
             }
-            Pdu::ScsiResponse(_) => code.map_or(Ok(Vec::new()), |code| self.sense(&code))?,
             Pdu::Reject(_) => rx.bhs.as_bytes().to_vec(),
             _ => bytes("", 0, length),
         };
-        if let Some(taken) = self.taken.get_mut(&name)
-            && let Some(write) = &mut taken.write
-        {
-            match &pdu {
-                Pdu::R2t(r2t) if r2t.itt == taken.itt => {
-                    let offset = r2t.buffer_offset as usize;
-                    let end = offset.saturating_add(r2t.desired_data_transfer_length as usize);
-                    let _ = write.requested(r2t.ttt.0, &Range { offset, end, place: usize::MAX });
-                }
-                Pdu::ScsiResponse(response) if (response.response, response.status) == (0, 0) => {
-                    acts.push(Act::Store(taken.at, write.data().to_vec()));
-                }
-                _ => {}
-            }
-        }
+        acts.extend(self.about_to_send(&name, &pdu));
         let mut frame = Frame::of(pdu).ahs(ahs).data(data);
         if line.flag("bad_digest") {
             frame = frame.data_digest(DigestWish::Flip(0x40));
         }
-        if is_response(&pdu) && !own_numbers {
+        if is_response(&pdu) && !numbered_by_row {
             usual.stat_sn = StatSn(usual.stat_sn.0.wrapping_add(1));
             acts.push(Act::Answer(frame));
         } else {
             acts.push(Act::Send(frame));
         }
         Ok(())
+    }
+
+    /// Bytes that the call must read, or those that `other` writes there.
+    fn data_in(&self, name: &str, other: Option<&str>, offset: u32, length: usize) -> Vec<u8> {
+        let call = self.calls.iter().find(|call| call.name == name);
+        let at = call.and_then(Call::area).map_or(0, |area| area.at);
+        let source = other.or(call.map(Call::source)).unwrap_or_default();
+        bytes(source, at.wrapping_add(offset as usize), length)
+    }
+
+    /// What the target is about to send for a write: an R2T is remembered; before GOOD the data go to the disk.
+    fn about_to_send(&mut self, name: &str, pdu: &Pdu) -> Option<Act> {
+        let taken = self.taken.get_mut(name)?;
+        let write = taken.write.as_mut()?;
+        match pdu {
+            Pdu::R2t(r2t) if r2t.itt == taken.itt => {
+                let offset = r2t.buffer_offset as usize;
+                let end = offset.saturating_add(r2t.desired_data_transfer_length as usize);
+                let _ = write.requested(r2t.ttt.0, &Range { offset, end, place: usize::MAX });
+                None
+            }
+            Pdu::ScsiResponse(response) if (response.response, response.status) == (0, 0) => {
+                Some(Act::Store(taken.at, write.data().to_vec()))
+            }
+            _ => None,
+        }
     }
 
     /// `b/0c/0d` as sense data.
@@ -403,17 +418,6 @@ fn is_response(pdu: &Pdu) -> bool {
         Pdu::R2t(_) => false,
         _ => true,
     }
-}
-
-fn last_ping() -> Frame {
-    Frame::of(iscsi_wire::NopIn {
-        lun: iscsi_wire::Lun(0),
-        itt: Itt::RESERVED,
-        ttt: Ttt(LAST_PING),
-        stat_sn: Default::default(),
-        exp_cmd_sn: Default::default(),
-        max_cmd_sn: Default::default(),
-    })
 }
 
 fn words(alternatives: &[Alternative]) -> String {
