@@ -480,6 +480,22 @@ fn what_a_closed_connection_still_had_to_send_is_given_back_with_it() {
     newer.ping().unwrap();
 }
 
+/// Reads wait until their initiator takes earlier data. Writes add nothing to what it has to take.
+#[test]
+fn writes_do_not_wait_for_data_that_their_initiator_does_not_take() {
+    // There is memory for all of the reads: those that wait do so for their initiator.
+    let lab = Lab::start(with_memory(1024, 1));
+    let (mut slow, mut other) = (lab.session("slow"), lab.session("other"));
+    let read = Command::read_16(0, 2048, BLOCK);
+    let mut all: Vec<Frame> = (0..100).map(|_| slow.command_frame(&read).1).collect();
+    all.push(slow.command_frame(&write(8192, 7)).1);
+    slow.peer.send_together(&all).unwrap();
+    until(|| waiting(&lab) > 0);
+    assert!(in_use(&lab, "commands") < 128 * MIB as u64);
+    until(|| byte_at(&mut other, 8192) == 7);
+    assert!(waiting(&lab) > 0, "the reads before it");
+}
+
 #[test]
 fn what_came_of_looking_before_sleeping_is_counted() {
     let mut config = config();
