@@ -6,10 +6,14 @@ const SECTIONS: &[&str] = &[
     "R2T", "RES", "RSP", "ERL", "SNK", "TMF", "FAB", "ASY", "LGO", "NOP", "REJ", "P2",
 ];
 
+/// The section of a row: `NUM` of `NUM-03`.
+pub(crate) fn section(id: &str) -> &str {
+    id.split('-').next().unwrap_or(id)
+}
+
 /// The place of a row's section in the table, if it has one there.
 pub(crate) fn place(id: &str) -> Option<usize> {
-    let section = id.split('-').next();
-    SECTIONS.iter().position(|name| Some(*name) == section)
+    SECTIONS.iter().position(|name| *name == section(id))
 }
 
 /// One of several ways to make a PDU wrong, with its name.

@@ -110,7 +110,7 @@ pub fn rows() -> Vec<Row> {
 pub fn run(drive: &dyn InitiatorUnderTest, filter: &[&str]) -> Report {
     let mut report = Report { peer: "initiator".to_owned(), rows: Vec::new(), with_transcripts: true };
     for row in rows() {
-        let section = row.id.split('-').next().unwrap_or_default();
+        let section = script::section(row.id);
         if filter.is_empty() || filter.iter().any(|want| *want == row.id || *want == section) {
             let verdict = row.run(drive);
             report.rows.push(RowReport { id: row.id.to_owned(), title: row.title.to_owned(), verdict });

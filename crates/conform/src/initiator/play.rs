@@ -424,7 +424,7 @@ impl Played {
     }
 
     /// No finding of this row.
-    pub(crate) fn clean(&self, row: &str) -> RowResult {
+    pub(super) fn clean(&self, row: &str) -> RowResult {
         match self.findings.iter().find(|finding| finding.row == row) {
             Some(finding) => fail!("{}", finding.words),
             None => Ok(()),

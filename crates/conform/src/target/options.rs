@@ -103,7 +103,7 @@ impl Options {
     }
 
     pub(crate) fn wants(&self, id: &str) -> bool {
-        let section = id.split('-').next().unwrap_or(id);
+        let section = crate::script::section(id);
         self.filter.is_empty()
             || self
                 .filter

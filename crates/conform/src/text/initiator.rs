@@ -8,7 +8,7 @@ use crate::Stop;
 use crate::evil::{Act, Behaviour, EvilConfig};
 use crate::initiator::{OpResult, Stage, pairs_of};
 use crate::initiator::{Play as Setting, RowResult};
-use crate::script::fail;
+use crate::script::{fail, section};
 use iscsi_wire::{Opcode, keys};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -121,7 +121,6 @@ impl<'a> Part<'a> {
         if let Some(found) = script.findings().first() {
             fail!("{}:{}: {}: {}", row.file, self.line, found.row, found.words);
         }
-        let section = |id: &str| id.split('-').next().map(str::to_owned);
         if let Some(found) = played.findings.iter().find(|found| section(found.row) == section(&row.id)) {
             fail!("{}:{}: {}: {}", row.file, self.line, found.row, found.words);
         }

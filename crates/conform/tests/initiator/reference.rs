@@ -14,6 +14,8 @@ pub struct Reference {
     /// Offers the requested ErrorRecoveryLevel, although it supports none.
     pub pretends: bool,
     pub flaw: Option<Flaw>,
+    /// Is known to do what rows in text have before `else`.
+    pub known: bool,
 }
 
 /// What else it may do wrong.
@@ -239,6 +241,10 @@ impl Reference {
 impl InitiatorUnderTest for Reference {
     fn connect_and(&self, _url: &str, _ops: &[Op]) -> Result<Vec<OpResult>, String> {
         Err("the links of the reference are given to it".to_owned())
+    }
+
+    fn accepts_nothing_else(&self) -> bool {
+        self.known
     }
 
     fn connect_over(&self, dial: &dyn Dial, url: &str, ops: &[Op]) -> Result<Vec<OpResult>, String> {
