@@ -265,13 +265,20 @@ impl Offload {
     /// Runs `job` on a thread of the pool; the jobs submitted to `lane` before it start first. After [`Offload::shutdown`] the
     /// job is dropped without running.
     pub fn submit(&self, lane: &Lane, job: Job) {
+        self.submit_all([(lane.clone(), job)]);
+    }
+
+    /// As [`Offload::submit`] for each, in order, but wakes at most one thread for all of them.
+    pub fn submit_all(&self, jobs: impl IntoIterator<Item = (Lane, Job)>) {
         let shared = &self.shared;
         let mut pool = shared.pool.lock();
         if pool.shut_down {
             return;
         }
-        if let Some(claim) = lane.push(job) {
-            pool.enlist(lane.clone(), claim);
+        for (lane, job) in jobs {
+            if let Some(claim) = lane.push(job) {
+                pool.enlist(lane, claim);
+            }
         }
         shared.recruit(pool);
     }
@@ -298,12 +305,13 @@ impl Offload {
 }
 
 impl Shared {
-    /// Provides a thread for the work that may start now: wakes one that sleeps, or starts a new one if too few are awake. Whoever gets a
-    /// job provides the next one, so one is enough.
+    /// Provides a thread for the work that may start now, unless one is awake that will look for it: wakes one that sleeps, or starts a
+    /// new one. One is enough: whoever gets a job calls this before it runs the job. So short jobs are done by few threads, and as many
+    /// as may join them when jobs take long.
     fn recruit(self: &Arc<Self>, mut pool: MutexGuard<'_, Pool>) {
         let may_start = pool.own.len() + pool.room(self.max_threads);
         let awake = pool.threads - pool.busy - pool.asleep;
-        if awake >= may_start {
+        if may_start == 0 || awake > 0 {
             return;
         }
         if pool.asleep > 0 {
@@ -499,6 +507,30 @@ mod tests {
         // The thread of one lane may not be back when the next one needs a thread.
         assert!(pool.threads() <= 4, "{}", pool.threads());
         pool.shutdown();
+    }
+
+    #[test]
+    fn a_burst_of_jobs_wakes_one_thread_and_each_the_next() {
+        for together in [true, false] {
+            let pool = Offload::new(8);
+            let lane = Lane::new(8);
+            let (started, starts) = channel();
+            let (jobs, gates): (Vec<_>, Vec<_>) = (0..20).map(|id| gated(&started, id)).unzip();
+            match together {
+                true => pool.submit_all(jobs.into_iter().map(|job| (lane.clone(), job))),
+                false => jobs.into_iter().for_each(|job| pool.submit(&lane, job)),
+            }
+            for running in 0..8 {
+                let inner = pool.shared.pool.lock();
+                assert!(inner.threads - inner.busy <= 1, "{running} jobs are known to run: {inner:?}");
+                drop(inner);
+                starts.recv().unwrap();
+            }
+            assert_eq!((pool.threads(), lane.queued()), (8, 12));
+            drop(gates);
+            pool.shutdown();
+            assert_eq!(starts.try_iter().count(), 12);
+        }
     }
 
     #[test]

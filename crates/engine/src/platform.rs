@@ -38,6 +38,11 @@ pub trait Platform: Send + Sync + 'static {
     /// Runs `job`, which may block, on another thread: see [`Offload::submit`].
     fn offload(&self, lane: &Lane, job: Job);
 
+    /// As [`Platform::offload`] for each of `jobs`, which is empty then. It may cost less.
+    fn offload_all(&self, jobs: &mut Vec<(Lane, Job)>) {
+        jobs.drain(..).for_each(|(lane, job)| self.offload(&lane, job));
+    }
+
     /// How host names become addresses. It blocks, so call it in a job of [`Platform::offload`].
     fn resolver(&self) -> Resolve {
         Arc::new(|host, port| Ok((host, port).to_socket_addrs()?.collect()))
@@ -101,6 +106,10 @@ impl Platform for System {
 
     fn offload(&self, lane: &Lane, job: Job) {
         self.workers.submit(lane, job);
+    }
+
+    fn offload_all(&self, jobs: &mut Vec<(Lane, Job)>) {
+        self.workers.submit_all(jobs.drain(..));
     }
 
     /// A system without a random source cannot make a challenge that is hard to guess, so this panics.

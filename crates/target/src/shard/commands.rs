@@ -190,9 +190,9 @@ impl<P: Platform> Shard<P> {
     fn offload(&mut self, entry: &mut SessionEntry, task: TaskId, running: Running, data: DataOutPieces) {
         let cancelled = Arc::new(AtomicBool::new(false));
         entry.tasks.give_to_worker(task, running.at_worker(Arc::clone(&cancelled)));
-        self.workers.given(self.now);
         let reply = Reply::to(self.shared.shards()[self.number].clone(), entry.key, task);
-        Job::new(&self.shared, self.slabs.clone(), running, data, cancelled, Some(reply)).queue();
+        let job = Job::new(&self.shared, self.slabs.clone(), running, data, cancelled, Some(reply));
+        self.workers.take(job.work(), self.now);
     }
 
     /// A worker has finished a command.

@@ -193,6 +193,7 @@ impl<P: Platform> Shard<P> {
                 Completion::Connected { .. } => {}
                 Completion::Woken => self.mailbox.drain(&mut self.messages),
             }
+            self.workers.hand_over(&self.shared.platform);
         }
         self.completions = completions;
         let mut messages = std::mem::take(&mut self.messages);
@@ -210,6 +211,7 @@ impl<P: Platform> Shard<P> {
             self.scan_timers();
             self.pass_on();
         }
+        debug_assert!(self.workers.have_all());
         Ok(!(self.ending.is_some() && self.has_ended()))
     }
 
@@ -218,6 +220,7 @@ impl<P: Platform> Shard<P> {
         if self.room.has_work() {
             self.serve_waiting();
         }
+        self.workers.hand_over(&self.shared.platform);
         self.flush_touched();
     }
 

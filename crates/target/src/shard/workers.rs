@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use engine::{Driver, Platform, SlabRing};
+use engine::{Driver, Lane, Platform, SlabRing};
 use iscsi_core::Time;
 use iscsi_core::target::task::{DataOutPieces, TaskId};
 use lun::Payload;
@@ -80,12 +80,17 @@ impl<P: Platform> Job<P> {
         self.queue();
     }
 
+    /// What a worker does, and in which lane.
+    pub(super) fn work(self) -> (Lane, engine::offload::Job) {
+        (self.running.device.unit.lane.clone(), Box::new(move || self.run()))
+    }
+
     /// Gives it to a worker. If the server has ended, the job is dropped together with its execution. That shows the unit that the operation is
     /// incomplete.
     pub(super) fn queue(self) {
         if let Some(shared) = self.shared.upgrade() {
-            let lane = self.running.device.unit.lane.clone();
-            shared.platform.offload(&lane, Box::new(move || self.run()));
+            let (lane, work) = self.work();
+            shared.platform.offload(&lane, work);
         }
     }
 
@@ -104,19 +109,35 @@ impl<P: Platform> Job<P> {
 /// nothing else.
 const WORKER_SILENCE: Duration = Duration::from_millis(10);
 
-/// The jobs that a shard has at worker threads.
-#[derive(Debug, Default)]
+/// The jobs that a shard has at worker threads, or is about to give to them.
+#[derive(Default)]
 pub(super) struct Workers {
+    /// Those to be given, in order. A shard that woke a thread for each command of a burst would often be interrupted by that thread.
+    next: Vec<(Lane, engine::offload::Job)>,
+    /// How many have not been answered.
     jobs: usize,
     /// The last time that a job was given to a worker or completed.
     last: Time,
 }
 
 impl Workers {
-    /// A job is given to a worker.
-    pub(super) fn given(&mut self, now: Time) {
+    /// Takes work for a worker, who gets it by [`Workers::hand_over`].
+    pub(super) fn take(&mut self, work: (Lane, engine::offload::Job), now: Time) {
+        self.next.push(work);
         self.jobs += 1;
         self.last = now;
+    }
+
+    /// Gives what was taken to worker threads.
+    pub(super) fn hand_over(&mut self, platform: &impl Platform) {
+        if !self.next.is_empty() {
+            platform.offload_all(&mut self.next);
+        }
+    }
+
+    /// Whether no work is left to hand over.
+    pub(super) fn have_all(&self) -> bool {
+        self.next.is_empty()
     }
 
     /// A worker has answered.
@@ -140,8 +161,9 @@ mod tests {
         let at = Duration::from_millis;
         let mut workers = Workers::default();
         assert!(!workers.are_busy(at(1)));
-        workers.given(at(1));
-        workers.given(at(2));
+        let work = || (Lane::new(1), Box::new(|| {}) as engine::offload::Job);
+        workers.take(work(), at(1));
+        workers.take(work(), at(2));
         assert!(workers.are_busy(at(2)) && workers.are_busy(at(11)) && !workers.are_busy(at(12)));
         workers.done(at(20));
         assert!(workers.are_busy(at(21)), "the other one is at work");
