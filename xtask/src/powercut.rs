@@ -55,7 +55,7 @@ pub fn powercut(root: &Path, args: &PowercutArgs) -> Result<bool> {
 /// Kills servers; `false` means the same as for `powercut`.
 pub fn kill(root: &Path, args: &KillArgs) -> Result<bool> {
     let kills = args.rounds.div_ceil(SERVERS);
-    test(root, &["--package", "intact", "--test", "durability"], &[("INTACT_KILLS", kills)])
+    test(root, &["--package", "intact", "--test", "program", "durability::"], &[("INTACT_KILLS", kills)])
 }
 
 /// Kills the target of a database; `false` means that it has lost a transaction or cannot be read.
@@ -66,7 +66,7 @@ pub fn database(root: &Path, args: &DatabaseArgs) -> Result<bool> {
         ("INTACT_DATABASE_SCALE", args.scale),
         ("INTACT_DATABASE_TRANSACTIONS", args.transactions),
     ];
-    test(root, &["--package", "intact", "--test", "database"], &numbers)
+    test(root, &["--package", "intact", "--test", "program", "database::"], &numbers)
 }
 
 fn test(root: &Path, which: &[&str], numbers: &[(&str, u64)]) -> Result<bool> {

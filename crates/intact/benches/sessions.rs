@@ -9,9 +9,9 @@
 //!
 //! The limit of open files has to be above the number of sessions, for this program and for the server.
 
-#[path = "../tests/common/mod.rs"]
+#[path = "../tests/program/common/mod.rs"]
 mod common;
-#[path = "../tests/support/mod.rs"]
+#[path = "../tests/program/support/mod.rs"]
 mod support;
 
 use std::fs;

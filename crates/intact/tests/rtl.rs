@@ -5,7 +5,9 @@
 //! Built with the feature `rtl`; `make rtl` runs it.
 #![forbid(unsafe_code)]
 
+#[path = "program/common/mod.rs"]
 mod common;
+#[path = "program/support/mod.rs"]
 mod support;
 #[path = "../../initiator/tests/support/mod.rs"]
 mod tgt;

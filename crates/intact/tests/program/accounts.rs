@@ -1,15 +1,12 @@
 //! Who may act as whom: accounts proved by CHAP, and what a host may do that says another one's name.
 
-mod common;
-mod support;
-
 use std::net::SocketAddr;
 use std::path::Path;
 
-use common::{PATIENCE, Serve};
+use crate::common::{PATIENCE, Serve};
+use crate::support::{IQN, secret_file, serve, target};
 use conform::{ChapScript, Command, LoginScript, PeerError, RawPeer, Session, Transcript};
 use iscsi_core::wire::{Isid, LoginStatus, Lun};
-use support::{IQN, secret_file, serve, target};
 
 const HOST: &str = "iqn.2004-10.com.example:host";
 const ALICE: (&str, &str) = ("alice", "the secret of alice");

@@ -1,8 +1,6 @@
 //! `intact bench checksum` as its users meet it: what it prints and writes, and that its forms stay as they are. The
 //! runs are tiny; how good their figures are is not the subject.
 
-mod bench;
-
 use std::process::{Command, Output};
 
 use serde_json::Value;

@@ -1,8 +1,6 @@
 //! `intact bench fastpath` as its users meet it: what it prints and writes, and that its forms stay as they are. The run is tiny; how good
 //! its figures are is not the subject.
 
-mod bench;
-
 use serde_json::Value;
 
 use crate::bench::{check_markdown, check_page, intact, json, keys, text};

@@ -1,8 +1,6 @@
 //! `intact bench guard` as its users meet it: what it prints and writes, and that its forms stay as they are. The runs
 //! are tiny; how good their figures are is not the subject.
 
-mod bench;
-
 use std::fs;
 use std::path::Path;
 use std::process::Output;

@@ -1,14 +1,11 @@
 //! `intact bench lun --profile` against a target of our own.
 
-mod common;
-mod support;
-
 use std::fs;
 use std::path::Path;
 
-use common::{Serve, run, text};
+use crate::common::{Serve, run, text};
+use crate::support::{DIGESTS_REQUIRED, IQN, serve, target};
 use serde_json::Value;
-use support::{DIGESTS_REQUIRED, IQN, serve, target};
 
 const MIB: usize = 1 << 20;
 const SIZE: usize = 8 * MIB;

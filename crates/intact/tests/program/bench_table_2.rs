@@ -1,14 +1,8 @@
 //! `intact bench` with the workload of the 2005 paper's Table 2 over TCP: one session, eight connections, 40 commands outstanding, PDUs of
 //! 8 KiB in any order, both digests. Our target agrees to all of it; Debian's tgt has sessions of one connection.
 
-mod bench;
-mod common;
-mod support;
-#[path = "../../initiator/tests/support/mod.rs"]
-mod tgt;
-
+use crate::support::{IQN, serve, target};
 use serde_json::Value;
-use support::{IQN, serve, target};
 
 const QUERY: &str = "?max_recv_data_segment_length=8192&connections=8&erl=0&scheduling=round_robin\
                      &data_pdu_in_order=no&data_sequence_in_order=no";
@@ -18,7 +12,7 @@ const QUERY: &str = "?max_recv_data_segment_length=8192&connections=8&erl=0&sche
 fn table_2(url: &str) -> Value {
     let load = ["--block", "32k", "--depth", "40", "--time", "0.3s", "--warmup", "0s", "--region", "8m"];
     let how = [&["bench", "--json", "--digests", "on"], &load[..], &[url]].concat();
-    let run = bench::json(&bench::intact(&how))[0].clone();
+    let run = crate::bench::json(&crate::bench::intact(&how))[0].clone();
     assert_eq!(
         (&run["errors"], &run["digests_failed"], &run["session_losses"]),
         (&0.into(), &0.into(), &0.into())
@@ -41,7 +35,7 @@ fn our_target_agrees_to_all_of_it() {
 
 #[test]
 fn tgt_takes_it_with_one_connection() {
-    let Some(server) = tgt::Tgt::start() else { return };
+    let Some(server) = crate::tgt::Tgt::start() else { return };
     let run = table_2(&server.url("", QUERY));
     assert_eq!((&run["connections"], &run["depth"]), (&1.into(), &40.into()));
 }

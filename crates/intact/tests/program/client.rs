@@ -1,14 +1,11 @@
 //! The client commands as people use them, on a server of our own: ls, inq, cp, bench, doctor.
 
-mod common;
-mod support;
-
 use std::path::Path;
 use std::process::Output;
 
-use common::{Serve, intact, text};
+use crate::common::{Serve, intact, text};
+use crate::support::{secret_file, serve, target};
 use serde_json::Value;
-use support::{secret_file, serve, target};
 
 const TARGET: &str = "iqn.2026-01.org.example:disk";
 
@@ -381,11 +378,11 @@ fn who_is_refused_for_want_of_a_proof_is_told_how_to_give_one() {
 #[test]
 fn a_secret_in_the_command_line_is_warned_of_and_not_repeated() {
     // Nobody listens there: the warning comes before anything else.
-    let nobody = format!("127.0.0.1:{}", support::free_port());
+    let nobody = format!("127.0.0.1:{}", crate::support::free_port());
     let url = format!(
         "iscsi://me%hidden-one@{nobody}/iqn.2026-01.org.example:disk/0?target_user=t&target_password=hidden-two"
     );
-    let said = text(&common::run(&["inq", &url]));
+    let said = text(&crate::common::run(&["inq", &url]));
     for what in
         ["the password stands", "--password-file", "LIBISCSI_CHAP_PASSWORD", "LIBISCSI_CHAP_TARGET_PASSWORD"]
     {
@@ -393,5 +390,5 @@ fn a_secret_in_the_command_line_is_warned_of_and_not_repeated() {
     }
     assert!(!said.contains("hidden"), "{said}");
     let without = format!("iscsi://{nobody}/iqn.2026-01.org.example:disk/0");
-    assert!(!text(&common::run(&["inq", &without])).contains("warning"));
+    assert!(!text(&crate::common::run(&["inq", &without])).contains("warning"));
 }

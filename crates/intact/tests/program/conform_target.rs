@@ -1,20 +1,17 @@
 //! The rows of the conformance table against our target in the configurations that they need, and `intact conform` as people
 //! use it.
 
-mod common;
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use common::{Serve, Signal, run, text};
+use crate::common::{Serve, Signal, run, text};
+use crate::support::{DIGESTS_REQUIRED, IQN, report, secret_file, serve, serve_at, target, write_config};
 use conform::evil::{Act, Behaviour, EvilConfig, EvilTarget};
 use conform::target::{Credentials, Ctx, Options, rows};
 use conform::{Report, Verdict};
 use iscsi_core::wire::Opcode;
-use support::{DIGESTS_REQUIRED, IQN, report, secret_file, serve, serve_at, target, write_config};
 
 /// What no configuration of ours makes applicable, each with its reason.
 const NEVER: &[(&str, &str)] = &[

@@ -3,10 +3,6 @@
 //! connection with it; below, they end with their connection and are begun anew; at level 1 a PDU that was corrupted is sent
 //! again, at level 0 it costs its connection. And a client that disappears in mid-work.
 
-mod common;
-mod proxy;
-mod support;
-
 use std::net::{IpAddr, SocketAddr};
 use std::process::Command as Program;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,14 +10,14 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use common::{PATIENCE, Serve, intact};
+use crate::common::{PATIENCE, Serve, intact};
+use crate::proxy::{Fault, Proxy};
+use crate::support::{DIGESTS_REQUIRED, IQN, left_out, report, resident_bytes, serve, target, until};
 use conform::{Command, LoginScript, RawPeer, Transcript};
 use initiator::{Disk, Options, Portal, Scheduling, Session, SessionInfo};
 use iscsi_core::names::IscsiName;
 use iscsi_core::params::DigestPolicy;
 use iscsi_core::wire::{Lun, keys};
-use proxy::{Fault, Proxy};
-use support::{DIGESTS_REQUIRED, IQN, left_out, report, resident_bytes, serve, target, until};
 
 const CONNECTIONS: u16 = 4;
 const WORKERS: usize = 8;
@@ -175,7 +171,7 @@ fn struck(level: u8, fault: Fault) -> SessionInfo {
     let proxy = Proxy::start(server.portal());
     let session = Session::connect(options(proxy.address, level)).unwrap();
     until("all connections stand", || all_joined(&session));
-    assert_eq!(session.opening().params.error_recovery_level, level);
+    assert_eq!(session.opening().login.params.error_recovery_level, level);
     let disk = Disk::open(&session, Lun::from_index(0)).unwrap();
     let load = Load::start(&disk);
     load.pass(SOME);
@@ -200,7 +196,7 @@ fn struck(level: u8, fault: Fault) -> SessionInfo {
         &format!("connections-{level}-{fault:?}.txt"),
         &format!(
             "level {level}, {fault:?}: losses {}, logins {}, {:?}",
-            info.losses, info.logins, info.recovery
+            info.losses, info.login.logins, info.recovery
         ),
     );
     info
@@ -218,7 +214,7 @@ fn losses(session: &Session) -> u64 {
 /// The session went on: only the connection was lost, and its tasks went on elsewhere.
 #[track_caller]
 fn connection_recovery(info: &SessionInfo) {
-    assert_eq!((info.losses, info.logins), (0, 1), "the session was lost: {info:#?}");
+    assert_eq!((info.losses, info.login.logins), (0, 1), "the session was lost: {info:#?}");
     assert!(info.recovery.connections_lost >= 1, "{info:#?}");
     assert_eq!(info.recovery.commands_begun_anew, 0, "{info:#?}");
 }
@@ -334,7 +330,7 @@ impl Namespace {
     /// `intact serve` in it.
     fn serve(&self, directory: &std::path::Path, config: &str) -> Serve {
         let listen: SocketAddr = format!("{}.100:3260", self.net).parse().unwrap();
-        let file = support::write_config(directory, &[listen], config);
+        let file = crate::support::write_config(directory, &[listen], config);
         let mut command = Program::new("ip");
         command.args(["netns", "exec", &self.name]).arg(intact().get_program());
         command.args(["serve", "--json", "--allow-open-access", "-c"]).arg(file);
@@ -357,9 +353,9 @@ fn a_connection_whose_packets_are_dropped() {
     let server = namespace.serve(directory.path(), &target(IQN, DIGESTS_REQUIRED, &["ram:16M"]));
     let mut options = options(server.portal(), 2);
     let own = |host: u8| -> IpAddr { format!("{}.{host}", namespace.net).parse().unwrap() };
-    options.local_addresses = (1..=4).map(own).collect();
-    options.connect_timeout = Duration::from_secs(1);
-    options.login_timeout = Duration::from_secs(2);
+    options.paths.local_addresses = (1..=4).map(own).collect();
+    options.timeouts.connect = Duration::from_secs(1);
+    options.timeouts.login = Duration::from_secs(2);
     let session = Session::connect(options).unwrap();
     until("all connections stand", || all_joined(&session));
     let disk = Disk::open(&session, Lun::from_index(0)).unwrap();

@@ -1,13 +1,10 @@
 //! The commands that ask the server on this machine to change: what they do, and the forms of what they print.
 
-mod common;
-mod support;
-
 use std::fs;
 
-use common::run;
+use crate::common::run;
+use crate::support::{IQN, serve, target, write_config};
 use serde_json::json;
-use support::{IQN, serve, target, write_config};
 
 // covers: ALU-01
 #[test]
@@ -63,7 +60,7 @@ fn nobody_who_answers_is_told_with_the_remedy() {
     for command in [&["reload"][..], &["group", IQN], &["lun", "protect", IQN, "0"], &["ls", "luns"]] {
         let output = run(&[command, &["--control", &socket]].concat());
         assert_eq!(output.status.code(), Some(1));
-        let said = common::text(&output);
+        let said = crate::common::text(&output);
         assert!(said.contains("is `intact serve` running") && said.contains(&socket), "{said}");
     }
 }

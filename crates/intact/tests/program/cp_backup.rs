@@ -1,18 +1,15 @@
 //! Backup and recovery with `intact cp`: a unit that is written to while it is backed up, and a restore onto an empty one.
 
-mod common;
-mod support;
-
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use common::{Serve, intact, text};
+use crate::common::{Serve, intact, text};
+use crate::support::{IQN, serve, target, until};
 use initiator::{Disk, IscsiUrl, Session};
 use serde_json::Value;
-use support::{IQN, serve, target, until};
 
 const MIB: usize = 1 << 20;
 const SIZE: usize = 8 * MIB;

@@ -1,15 +1,12 @@
 //! `intact cp --changed-only`, and copies of thin units, by what the target counts.
 
-mod common;
-mod support;
-
 use std::fs;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
 
-use common::{Serve, intact, text};
+use crate::common::{Serve, intact, text};
+use crate::support::{IQN, free_port, lun_bytes, serve, target};
 use serde_json::Value;
-use support::{IQN, free_port, lun_bytes, serve, target};
 
 const MIB: usize = 1 << 20;
 const SIZE: usize = 8 * MIB;

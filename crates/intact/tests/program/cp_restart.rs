@@ -1,15 +1,12 @@
 //! `intact cp` to a target that is killed on the way and started again, with nothing of what it had in its memory.
 
-mod common;
-mod support;
-
 use std::fs;
 use std::path::Path;
 use std::process::{Output, Stdio};
 
-use common::{Serve, Signal, intact, text};
+use crate::common::{Serve, Signal, intact, text};
+use crate::support::{IQN, serve, serve_at, target, until};
 use initiator::{Disk, IscsiUrl, Session};
-use support::{IQN, serve, serve_at, target, until};
 
 const SIZE: usize = 192 << 20;
 

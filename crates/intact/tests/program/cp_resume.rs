@@ -1,18 +1,15 @@
 //! `intact cp --resume`: copies that are killed on the way and continued, and states that do not fit.
 
-mod common;
-mod support;
-
 use std::fs;
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
-use common::{Signal, intact, text};
+use crate::common::{Signal, intact, text};
+use crate::support::{IQN, free_port, lun_bytes, serve, serve_at, target, until};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
-use support::{IQN, free_port, lun_bytes, serve, serve_at, target, until};
 
 const MIB: u64 = 1 << 20;
 const SIZE: u64 = 24 * MIB;

@@ -7,9 +7,6 @@
 //! `INTACT_DATABASE_CYCLES`, `_CUTS`, `_SCALE` and `_TRANSACTIONS` (per client and cycle) make it longer: `cargo xtask database`
 //! sets them.
 
-mod common;
-mod support;
-
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
@@ -20,10 +17,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use common::Serve;
-use support::guest::{Hooks, POWER_CUT, cache, guest, scenarios};
-use support::{DIGESTS_REQUIRED, finish, free_port, kill, left_out, postgresql, program, report};
-use support::{serve, serve_at, target};
+use crate::common::Serve;
+use crate::support::guest::{Hooks, POWER_CUT, cache, guest, scenarios};
+use crate::support::{DIGESTS_REQUIRED, finish, free_port, kill, left_out, postgresql, program, report};
+use crate::support::{serve, serve_at, target};
 
 const IQN: &str = "iqn.2004-10.com.example:database";
 /// Clients of pgbench.

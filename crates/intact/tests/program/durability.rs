@@ -8,9 +8,6 @@
 //!
 //! `INTACT_KILLS` is how often each server is killed: `cargo xtask kill` sets it.
 
-mod common;
-mod support;
-
 use std::fs::File;
 use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
@@ -18,8 +15,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::support::{IQN, serve, serve_at, target, until};
 use initiator::{Disk, IoError, IscsiUrl, Session, Ticket, WriteData};
-use support::{IQN, serve, serve_at, target, until};
 
 const BLOCK_BYTES: usize = 4096;
 const WRITERS: usize = 4;
@@ -206,7 +203,7 @@ fn survives(mode: Mode, options: &str) {
             let goal = rounds.load(Ordering::Relaxed) + 2 + random.below(24) as u64;
             until("the writers come back and go on", || rounds.load(Ordering::Relaxed) >= goal);
             std::thread::sleep(Duration::from_micros(random.below(20_000) as u64));
-            server.signal(common::Signal::KILL);
+            server.signal(crate::common::Signal::KILL);
             server.wait();
             if in_file {
                 check(&known, seed, from_file);

@@ -1,19 +1,15 @@
 //! Floods against each surface at which a peer can make the target keep something: whatever it sends, and whatever it does not
 //! read, the target stays within its memory and an honest client goes on.
 
-mod common;
-mod flood;
-mod support;
-
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use flood::{
+use crate::flood::{
     Attacker, LASTING, bytes_of, discovery, filler, nop, normal, read_10, victim, withstand, write_10,
 };
+use crate::support::{IQN, secret_file, serve, target};
 use initiator::{Disk, IscsiUrl, Session};
 use iscsi_core::wire::{CmdSn, Itt, LoginStage, Lun, Opcode, StatSn, TextRequest, Ttt, keys};
-use support::{IQN, secret_file, serve, target};
 
 /// A ping that its answer keeps, and whatever fills the rest of a receive buffer.
 fn ping_and_filler() -> Vec<u8> {
@@ -246,10 +242,10 @@ fn writes_that_a_full_volume_refuses() {
     withstand(&server, || {
         let session = Session::connect(IscsiUrl::parse(&url).unwrap().options().unwrap()).unwrap();
         let disk = Disk::open(&session, Lun::from_index(1)).unwrap();
-        let before = support::resident_bytes(server.id().into());
+        let before = crate::support::resident_bytes(server.id().into());
         let failed = (0..4000u64).filter(|n| disk.write(n << 30, &[1; 512]).is_err()).count();
         assert!(failed > 3900, "{failed}");
-        let grown = support::resident_bytes(server.id().into()).saturating_sub(before);
+        let grown = crate::support::resident_bytes(server.id().into()).saturating_sub(before);
         assert!(grown < 8 << 20, "{failed} writes that failed cost {grown} bytes");
     });
 }

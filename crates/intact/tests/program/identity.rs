@@ -1,15 +1,12 @@
 //! Which disk is which: what hosts are told of a volume stays with the volume, and is no other's.
 
-mod common;
-mod support;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use common::{Serve, intact, run, text};
+use crate::common::{Serve, intact, run, text};
+use crate::support::{IQN, serve, target, write_config};
 use initiator::{Disk, IscsiUrl, Session};
 use serde_json::Value;
-use support::{IQN, serve, target, write_config};
 
 fn open(server: &Serve, lun: u16) -> Disk {
     let url = IscsiUrl::parse(&format!("iscsi://{}/{IQN}/{lun}", server.portal())).unwrap();

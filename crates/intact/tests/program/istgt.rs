@@ -1,18 +1,15 @@
 //! Our initiator with several connections against istgt, a target of others that takes them.
 
-mod common;
-mod support;
-
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Stdio};
 
-use common::PATIENCE;
+use crate::common::PATIENCE;
+use crate::support::{free_port, need, program, secret_file, until};
 use initiator::{Disk, Options, Portal, Scheduling, Session};
 use iscsi_core::names::IscsiName;
 use iscsi_core::wire::Lun;
-use support::{free_port, need, program, secret_file, until};
 
 const NAME: &str = "iqn.2004-10.com.example:disk1";
 const CONNECTIONS: u16 = 4;
@@ -54,7 +51,7 @@ impl Istgt {
 impl Drop for Istgt {
     fn drop(&mut self) {
         // `timeout` passes the signal on to what it runs.
-        common::send_signal(&self.child, common::Signal::TERM);
+        crate::common::send_signal(&self.child, crate::common::Signal::TERM);
         let _ = self.child.wait();
     }
 }
@@ -77,7 +74,7 @@ fn four_connections_with_istgt() {
     until("all connections stand", || {
         session.info().is_some_and(|info| info.connections.len() == usize::from(CONNECTIONS))
     });
-    assert_eq!(session.opening().params.error_recovery_level, 0);
+    assert_eq!(session.opening().login.params.error_recovery_level, 0);
     let disk = Disk::open(&session, Lun::from_index(0)).unwrap();
     let part = BYTES / 8;
     let pattern = |n: usize| -> Vec<u8> { (0..part).map(|at| (at / 7 + n * 31) as u8).collect() };

@@ -1,15 +1,12 @@
 //! libiscsi's test suite (Debian's `iscsi-test-cu`) against our target: no test fails, and each one that is skipped is
 //! skipped for a reason that is written down here. The suite counts a skipped test as passed, so its output is read.
 
-mod common;
-mod support;
-
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use support::{IQN, finish, need, program, report, serve, target};
+use crate::support::{IQN, finish, need, program, report, serve, target};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
@@ -157,7 +154,7 @@ fn both_families(urls: &[String]) -> Verdicts {
     verdicts
 }
 
-fn url(server: &common::Serve, portal: usize, lun: u16, options: &str) -> String {
+fn url(server: &crate::common::Serve, portal: usize, lun: u16, options: &str) -> String {
     let portal = server.ready["portals"][portal].as_str().unwrap();
     format!("iscsi://{portal}/{IQN}/{lun}{options}")
 }

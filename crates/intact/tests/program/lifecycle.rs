@@ -1,18 +1,15 @@
 //! A server's life with raw peers: it ends and reloads as it should, and a full disk, a vanished file and hostile peers hurt
 //! only who has to do with them.
 
-mod common;
-mod support;
-
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command as Program;
 
-use common::{PATIENCE, Serve, Signal, intact};
+use crate::common::{PATIENCE, Serve, Signal, intact};
+use crate::support::{IQN, left_out, serve, target, write_config};
 use conform::{Command, Frame, LoginScript, PeerError, RawPeer, Session, Transcript, Unsolicited};
 use iscsi_core::wire::{LoginStage, Lun, Opcode, Pdu};
-use support::{IQN, left_out, serve, target, write_config};
 
 const OTHER: &str = "iqn.2004-10.com.example:other";
 const INITIATOR: &str = "iqn.2004-10.com.example:tester";

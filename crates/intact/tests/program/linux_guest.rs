@@ -1,24 +1,21 @@
 //! The Linux kernel's initiator (a real Debian kernel with open-iscsi, in user-mode Linux) against our target:
 //! `conform/linux-guest` boots it and runs the scenarios.
 
-mod common;
-mod support;
-
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use support::guest::{Hooks, cache, guest};
-use support::{DIGESTS_REQUIRED, kill, report, secret_file, serve, serve_at, target};
+use crate::support::guest::{Hooks, cache, guest};
+use crate::support::{DIGESTS_REQUIRED, kill, report, secret_file, serve, serve_at, target};
 
 const OFFERED: &str = "iqn.2004-10.com.example:offered";
 const REQUIRED: &str = "iqn.2004-10.com.example:required";
 const GUARDED: &str = "iqn.2004-10.com.example:guarded";
 
-/// Runs scenarios; see [`support::guest::scenarios`].
+/// Runs scenarios; see [`crate::support::guest::scenarios`].
 #[track_caller]
 fn scenarios(title: &str, arguments: &[&str], names: &str, skipped: &[&str]) -> String {
-    support::guest::scenarios(title, Duration::from_secs(280), arguments, names, skipped)
+    crate::support::guest::scenarios(title, Duration::from_secs(280), arguments, names, skipped)
 }
 
 /// A file with a secret, and its place.
@@ -178,7 +175,7 @@ fn client_of_the_kernel(title: &str, options: &str, knobs: [&str; 2]) -> String 
     let path = |name: &str| directory.path().join(name).display().to_string();
     let image: Vec<u8> = (0..8u32 << 20).map(|n| (n.wrapping_mul(2654435761) >> 24) as u8).collect();
     fs::write(path("image"), &image).unwrap();
-    let port = support::free_port();
+    let port = crate::support::free_port();
     let portal = format!("iscsi://127.0.0.1:{port}");
     let url = format!("{portal}/iqn.2003-01.org.linux-iscsi:rig/0{options}");
     // Each step's words go to the report; the first that fails ends it.

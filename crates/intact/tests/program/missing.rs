@@ -1,19 +1,16 @@
 //! A server with a disk that is not there at its start: the others are served, and it comes when it can.
 
-mod common;
-mod support;
-
 use std::fs;
 
-use common::{run, text};
+use crate::common::{run, text};
+use crate::support::{IQN, serve, target, until, write_config};
 use conform::{Command, LoginScript, RawPeer, Session, Transcript};
 use iscsi_core::wire::Lun;
-use support::{IQN, serve, target, until, write_config};
 
 const OTHER: &str = "iqn.2004-10.com.example:other";
 
 fn log_in(portal: std::net::SocketAddr, name: &str) -> Session {
-    let peer = RawPeer::connect(portal, common::PATIENCE, &Transcript::default()).unwrap();
+    let peer = RawPeer::connect(portal, crate::common::PATIENCE, &Transcript::default()).unwrap();
     let script = LoginScript::new("iqn.2004-10.com.example:host", Some(name));
     Session::log_in(peer, script, Lun::from_index(0)).unwrap()
 }

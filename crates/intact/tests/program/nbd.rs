@@ -1,13 +1,10 @@
 //! Programs that we did not write use our units by NBD: libnbd's and QEMU's, without and with TLS, next to iSCSI on the same unit.
 
-mod common;
-mod support;
-
 use std::fs;
 use std::path::Path;
 
-use common::{Serve, run, text};
-use support::{IQN, need, serve, target, tool};
+use crate::common::{Serve, run, text};
+use crate::support::{IQN, need, serve, target, tool};
 
 const IMAGE_BYTES: usize = 24 << 20;
 
@@ -199,7 +196,7 @@ fn a_target_with_chap_is_exported_to_clients_with_certificates_only() {
     if !qemu() || !certificates(directory.path()) {
         return;
     }
-    let secret = support::secret_file(directory.path(), "secret", "a secret of sixteen");
+    let secret = crate::support::secret_file(directory.path(), "secret", "a secret of sixteen");
     let chap = format!("[[target.chap.account]]\nname = \"host\"\nsecret_file = \"{}\"", secret.display());
     let tls = "certificate = \"server-cert.pem\"\nkey = \"server-key.pem\"\ntls_required = false";
     for (more, served) in [("", false), ("client_ca = \"ca-cert.pem\"", true)] {
@@ -219,8 +216,11 @@ fn what_is_wrong_with_the_certificates_is_said_at_the_start() {
     fs::write(directory.path().join("empty.pem"), "").unwrap();
     let nbd = "[nbd]\nlisten = [\"127.0.0.1:0\"]\ncertificate = \"empty.pem\"\nkey = \"empty.pem\"\n";
     let listen = [([127, 0, 0, 1], 0).into()];
-    let file =
-        support::write_config(directory.path(), &listen, &(nbd.to_owned() + &target(IQN, "", &["ram:1M"])));
+    let file = crate::support::write_config(
+        directory.path(),
+        &listen,
+        &(nbd.to_owned() + &target(IQN, "", &["ram:1M"])),
+    );
     let output = run(&["serve", "-c", file.to_str().unwrap()]);
     let said = text(&output);
     assert!(output.status.code() == Some(1) && said.contains("empty.pem"), "{said}");

@@ -1,16 +1,13 @@
 //! What `/metrics` says is what Prometheus reads, without a complaint of its own checker.
 
-mod common;
-mod support;
-
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 
-use common::PATIENCE;
+use crate::common::PATIENCE;
+use crate::support::{IQN, free_port, need, serve, target};
 use conform::{LoginScript, RawPeer, Session, Transcript};
 use iscsi_core::wire::Lun;
-use support::{IQN, free_port, need, serve, target};
 
 #[test]
 fn promtool_has_nothing_to_say_of_our_metrics() {
@@ -49,5 +46,5 @@ fn promtool_has_nothing_to_say_of_our_metrics() {
         .unwrap();
     promtool.stdin.take().unwrap().write_all(metrics.as_bytes()).unwrap();
     let output = promtool.wait_with_output().unwrap();
-    assert!(output.status.success(), "{}\n{metrics}", common::text(&output));
+    assert!(output.status.success(), "{}\n{metrics}", crate::common::text(&output));
 }

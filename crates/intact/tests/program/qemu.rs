@@ -1,13 +1,10 @@
 //! QEMU (by libiscsi) on our target, which requires header digests: an image onto a volume and back, and patterns.
 
-mod common;
-mod support;
-
 use std::fs;
 use std::path::Path;
 
-use common::{Serve, Signal};
-use support::{IQN, need, serve, target, tool};
+use crate::common::{Serve, Signal};
+use crate::support::{IQN, need, serve, target, tool};
 
 const IMAGE_BYTES: usize = 48 << 20;
 
@@ -16,7 +13,7 @@ fn qemu() -> bool {
     need("qemu-img", "qemu-utils") && need("qemu-io", "qemu-utils") && {
         let there = tool("qemu-img", &["info", "iscsi://127.0.0.1:1/none/0"]);
         !there.text.contains("Unknown protocol")
-            || support::left_out("QEMU has no iSCSI driver (Debian: apt-get install qemu-block-extra)")
+            || crate::support::left_out("QEMU has no iSCSI driver (Debian: apt-get install qemu-block-extra)")
     }
 }
 

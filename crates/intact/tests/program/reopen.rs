@@ -1,24 +1,21 @@
 //! A volume whose flush failed: it is read, nothing is written to it, and a restart changes nothing, until an operator opens it again.
 
-mod common;
-mod support;
-
 use std::path::Path;
 
+use crate::support::{IQN, serve, target};
 use initiator::{Disk, IscsiUrl, Session};
-use support::{IQN, serve, target};
 
 /// What a server leaves behind whose flush failed.
 const FAILED: &str =
     r#"{"version":1,"failed_flush":{"reason":"disk.img: Input/output error","unflushed_bytes":1048576}}"#;
 
-fn open(server: &common::Serve) -> Disk {
+fn open(server: &crate::common::Serve) -> Disk {
     let url = IscsiUrl::parse(&format!("iscsi://{}/{IQN}/0", server.portal())).unwrap();
     let session = Session::connect(url.options().unwrap()).unwrap();
     Disk::open(&session, url.unit().unwrap().1).unwrap()
 }
 
-fn start(directory: &Path) -> common::Serve {
+fn start(directory: &Path) -> crate::common::Serve {
     let file = format!("file:{},size=1M", directory.join("disk.img").display());
     serve(directory, 1, &target(IQN, "", &[&file]))
 }

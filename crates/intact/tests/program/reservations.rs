@@ -2,15 +2,12 @@
 //! over and over, the server is killed with SIGKILL and started again, and the key is the last one acknowledged or the one that
 //! was on its way.
 
-mod common;
-mod support;
-
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::support::{IQN, serve, serve_at, target, until};
 use initiator::{Disk, IscsiUrl, Session, WriteData};
-use support::{IQN, serve, serve_at, target, until};
 
 const KILLS: usize = 10;
 
@@ -85,7 +82,7 @@ fn pr_10_reservations_survive_kill_at_any_moment() {
             // So many changes, and then a moment that falls anywhere into one.
             let goal = key + 3 + kill as u64;
             until("the keys change", || acknowledged.load(Ordering::SeqCst) >= goal);
-            server.signal(common::Signal::KILL);
+            server.signal(crate::common::Signal::KILL);
             server.wait();
             let safe = acknowledged.load(Ordering::SeqCst);
             let stored = stored_key(&file);
@@ -100,7 +97,7 @@ fn pr_10_reservations_survive_kill_at_any_moment() {
         });
         let last = key_of(&disk);
         drop(disk);
-        server.signal(common::Signal::KILL);
+        server.signal(crate::common::Signal::KILL);
         server.wait();
         server = serve_at(directory.path(), &[portal], &config);
         let disk = open(portal);
@@ -122,9 +119,9 @@ fn pr_10_a_damaged_file_keeps_the_server_from_starting_and_says_why() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("disk.img");
     std::fs::write(directory.path().join("disk.img.reservations"), "{").unwrap();
-    let mut command = common::intact();
+    let mut command = crate::common::intact();
     command.args(["serve", "--listen", "127.0.0.1:0", "--lun", &format!("file:{},size=1M", file.display())]);
-    let ended = support::finish(command);
+    let ended = crate::support::finish(command);
     assert_eq!(ended.code, Some(1), "{}", ended.text);
     assert!(
         ended.text.contains("disk.img.reservations") && ended.text.contains("remove it"),

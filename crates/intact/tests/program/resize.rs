@@ -1,17 +1,14 @@
 //! A volume that grows under its initiators: ours and QEMU's, which goes on with it as with a disk that was resized.
 
-mod common;
-mod support;
-
 use std::fs::OpenOptions;
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::Stdio;
 
-use common::PATIENCE;
+use crate::common::PATIENCE;
+use crate::support::{IQN, need, program, serve, target};
 use initiator::{Disk, IscsiUrl, Session};
 use iscsi_core::wire::Lun;
-use support::{IQN, need, program, serve, target};
 
 const MIB: u64 = 1 << 20;
 

@@ -1,15 +1,12 @@
 //! A thousand targets in one process and hundreds of units in one target: all are told of, all work, and none has a thread.
 
-mod common;
-mod support;
-
 use std::fmt::Write;
 use std::fs;
 
-use common::Serve;
+use crate::common::Serve;
+use crate::support::{IQN, need, serve, target, tool};
 use initiator::{Disk, IscsiUrl, Session};
 use iscsi_core::wire::Lun;
-use support::{IQN, need, serve, target, tool};
 
 const TARGETS: usize = 1000;
 /// More than peripheral addressing has numbers for: the rest has flat space addressing.

@@ -1,13 +1,11 @@
 //! `intact serve` and `intact ls` as people use them: real processes, a real socket, real signals.
 
-mod common;
-
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixDatagram;
 
-use common::{PATIENCE, Serve, Signal, intact, run, text};
+use crate::common::{PATIENCE, Serve, Signal, intact, run, text};
 
 /// Sends a login request with `keys` (security stage, straight to full feature phase) and returns status class and detail
 /// of the answer.
@@ -292,7 +290,7 @@ fn check_says_whether_a_file_can_be_used() {
         }
         command.output().unwrap()
     };
-    let example = check(include_str!("../../../examples/intact.toml"), false);
+    let example = check(include_str!("../../../../examples/intact.toml"), false);
     assert_eq!(example.status.code(), Some(0), "{}", text(&example));
     assert!(text(&example).contains("can be used: 1 target(s) with 1 logical unit(s) on 127.0.0.1:3260"));
     let warned = check("[metrics]\nlisten = \"127.0.0.1:1\"\n", false);

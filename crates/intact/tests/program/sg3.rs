@@ -2,10 +2,7 @@
 //! say, and do to them what they are for. They reach us by libiscsi, through a library of ours that takes the place of the
 //! kernel's SCSI generic driver (`conform/sg3`).
 
-mod common;
-mod support;
-
-use support::sg3::Sg3;
+use crate::support::sg3::Sg3;
 
 /// Words of a decoder that meets what it does not expect.
 const COMPLAINTS: &[&str] = &[

@@ -1,12 +1,9 @@
 //! Protection information as sg3-utils read and write it: where each field lies, and what a failed check looks like to an
 //! independent decoder. They reach us by libiscsi, through `conform/sg3`.
 
-mod common;
-mod support;
-
+use crate::support::sg3::Sg3;
 use integrity::crc16_t10dif;
 use integrity::t10::Tuple;
-use support::sg3::Sg3;
 
 // covers: PI-01 VPD-86
 #[test]

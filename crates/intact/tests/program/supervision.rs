@@ -1,8 +1,5 @@
 //! A server that cannot log goes on, one of which a thread ends ends whole, and its log tells of what happens to sessions.
 
-mod common;
-mod support;
-
 use std::fs::{File, OpenOptions};
 use std::io::{self, PipeReader, Write};
 use std::os::fd::AsFd;
@@ -10,11 +7,11 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Command as Program, Stdio};
 
-use common::{PATIENCE, Serve, Signal, intact};
+use crate::common::{PATIENCE, Serve, Signal, intact};
+use crate::support::{IQN, need, serve, target};
 use conform::{LoginScript, RawPeer, Session, Transcript};
 use iscsi_core::wire::{Lun, TmfFunction};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-use support::{IQN, need, serve, target};
 
 const INITIATOR: &str = "iqn.2004-10.com.example:tester";
 

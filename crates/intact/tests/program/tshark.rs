@@ -1,16 +1,13 @@
 //! Wireshark's dissector, which nobody of ours wrote, on what our target and our client say to each other: no PDU is
 //! malformed, and each one after the login has the digests that were negotiated, all good.
 
-mod common;
-mod support;
-
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
 
-use common::{run, text};
-use support::{IQN, left_out, need, program, serve, target, tool};
+use crate::common::{run, text};
+use crate::support::{IQN, left_out, need, program, serve, target, tool};
 
 /// A running capture of one port of loopback.
 struct Capture {
@@ -45,7 +42,7 @@ impl Capture {
 
     /// Ends it; nothing must have been lost.
     fn end(mut self) {
-        common::send_signal(&self.child, common::Signal::INT);
+        crate::common::send_signal(&self.child, crate::common::Signal::INT);
         self.child.wait().unwrap();
         let mut log = String::new();
         self.log.read_to_string(&mut log).unwrap();
@@ -76,7 +73,7 @@ fn dissect(file: &Path, port: u16) -> Option<Dissected> {
     let file = file.to_str().unwrap();
     // Its own limit for a sane PDU is what our target offers.
     let tshark = |more: &[&str]| {
-        let mut command = program("tshark", common::PATIENCE);
+        let mut command = program("tshark", crate::common::PATIENCE);
         command.args(["-n", "-r", file, "-d", &decode, "-o", "iscsi.bogus_pdu_max_data_len:1048576"]);
         command.args(more).stderr(Stdio::null());
         let output = command.output().unwrap();
@@ -155,7 +152,7 @@ fn our_sessions_are_well_formed_and_their_digests_good() {
     let image: Vec<u8> = (0..(1 << 20) + 512u32).map(|n| (n.wrapping_mul(2654435761) >> 24) as u8).collect();
     fs::write(path("image"), &image).unwrap();
     for (name, keys, header, data) in [
-        ("both", support::DIGESTS_REQUIRED, true, true),
+        ("both", crate::support::DIGESTS_REQUIRED, true, true),
         ("header", "[target.negotiation]\nheader_digest = \"required\"\ndata_digest = \"off\"", true, false),
         ("none", "[target.negotiation]\nheader_digest = \"off\"\ndata_digest = \"off\"", false, false),
     ] {

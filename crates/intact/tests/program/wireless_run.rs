@@ -1,7 +1,5 @@
 //! `intact wireless run` and `lab --live`: programs on the emulated link. Left out, with a word, where there is no root or no iperf3;
 //! on CI that is a failure.
-#![forbid(unsafe_code)]
-
 use std::path::Path;
 use std::process::{Command, Output};
 

@@ -1,14 +1,11 @@
 //! `intact tcp-crc` with programs that know nothing of it, in network namespaces of the test's own.
 
-mod common;
-mod support;
-
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::support::{finish, left_out, need, path, program};
 use engine::netns::NetNs;
-use support::{finish, left_out, need, path, program};
 
 fn intact(arguments: &str) -> Command {
     let mut command = program(env!("CARGO_BIN_EXE_intact"), Duration::from_secs(60));

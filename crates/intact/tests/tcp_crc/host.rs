@@ -1,17 +1,14 @@
 //! `intact tcp-crc up` and `down`: two hosts in network namespaces of the test's own, joined by a veth pair, and real programs.
 
-mod common;
-mod support;
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use crate::support::{Ended, finish, left_out, need, program, until};
 use engine::netns::NetNs;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use support::{Ended, finish, left_out, need, program, until};
 
 const PATH: &str = "/usr/sbin:/sbin:/usr/bin:/bin";
 

@@ -1,9 +1,6 @@
 //! Programs that know nothing of a CRC in TCP, each behind a shim of its own, with both back ends: what they measure, copy and store is
 //! the same as without one. Left out, with a word, where there is no root or no such program; on CI that is a failure.
 
-mod common;
-mod support;
-
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -11,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use crate::support::{finish, left_out, need, postgresql, program, until};
 use engine::netns::NetNs;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use support::{finish, left_out, need, postgresql, program, until};
 
 const BACKENDS: [&str; 2] = ["tun", "bpf"];
 /// The address of the machine as its programs behind shims see it.
