@@ -1,8 +1,10 @@
 //! `cargo xtask fuzz`: runs every fuzz target for a while, starting from the corpus in the
-//! repository.
+//! repository. The targets are built together and run as many at a time as there are processors.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
+use std::sync::Mutex;
+use std::thread;
 
 use anyhow::{Context, Result, bail};
 
@@ -44,7 +46,7 @@ pub fn missing() -> Option<&'static str> {
     }
 }
 
-/// Runs the targets one after the other; `false` when one of them finds something.
+/// Runs the targets; `false` when one of them finds something.
 pub fn run(root: &Path, args: &Args) -> Result<bool> {
     if !exists(root) {
         bail!("there is no fuzz/Cargo.toml");
@@ -53,40 +55,78 @@ pub fn run(root: &Path, args: &Args) -> Result<bool> {
         bail!("missing: {missing}");
     }
     let known = targets(root)?;
-    let wanted = if args.targets.is_empty() { &known } else { &args.targets };
+    let wanted = if args.targets.is_empty() { known.clone() } else { args.targets.clone() };
     if let Some(unknown) = wanted.iter().find(|target| !known.contains(target)) {
         bail!("there is no fuzz target `{unknown}`; there are: {}", known.join(", "));
     }
-    let mut failed = Vec::new();
-    for target in wanted {
-        println!("fuzz: {target} for {} s", args.seconds);
-        // New inputs go to the first folder, so a run leaves the corpus in the repository unchanged.
-        let found = root.join("fuzz/target/found").join(target);
-        std::fs::create_dir_all(&found)?;
-        let corpus = root.join("fuzz/corpus").join(target);
-        let status = Command::new("cargo")
-            .args(["+nightly", "fuzz", "run", target])
-            .args([&found, &corpus])
-            .arg("--")
-            .arg(format!("-max_total_time={}", args.seconds))
-            .arg(format!("-timeout={INPUT_TIMEOUT_S}"))
-            .arg(format!("-rss_limit_mb={MEMORY_LIMIT_MIB}"))
-            .arg("-print_final_stats=1")
-            // The cargo that runs this program sets these for its own toolchain.
-            .env_remove("RUSTUP_TOOLCHAIN")
-            .env_remove("CARGO")
-            .current_dir(root)
-            .status()
-            .context("cargo fuzz did not start")?;
-        if !status.success() {
-            failed.push(target.as_str());
-        }
+    // One build links several targets at a time; each `fuzz run` would build its own.
+    let only = if let [one] = wanted.as_slice() { Some(one) } else { None };
+    let built = cargo_fuzz(root, "build").args(only).status().context("cargo fuzz did not start")?;
+    if !built.success() {
+        bail!("the fuzz targets do not build");
     }
+    let waiting = Mutex::new(wanted.iter());
+    let failed = Mutex::new(Vec::new());
+    let work = || -> Result<()> {
+        loop {
+            // Not in the condition of a `while let`, which would keep the lock.
+            let Some(target) = waiting.lock().unwrap_or_else(|e| e.into_inner()).next() else {
+                return Ok(());
+            };
+            println!("fuzz: {target} for {} s", args.seconds);
+            let output = fuzz(root, target, args.seconds)?;
+            print!("fuzz: {target} ended\n{}", shown(&output));
+            if !output.status.success() {
+                failed.lock().unwrap_or_else(|e| e.into_inner()).push(target.as_str());
+            }
+        }
+    };
+    thread::scope(|scope| -> Result<()> {
+        let workers = thread::available_parallelism().map_or(1, usize::from);
+        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().try_for_each(|worker| worker.join().expect("a worker does not panic"))
+    })?;
+    let failed = failed.into_inner().unwrap_or_else(|e| e.into_inner());
     match failed.as_slice() {
         [] => println!("fuzz: {} targets, nothing found", wanted.len()),
         _ => println!("fuzz: found something in {}; the inputs are in fuzz/artifacts", failed.join(", ")),
     }
     Ok(failed.is_empty())
+}
+
+fn cargo_fuzz(root: &Path, command: &str) -> Command {
+    let mut cargo = Command::new("cargo");
+    cargo
+        .args(["+nightly", "fuzz", command])
+        // The cargo that runs this program sets these for its own toolchain.
+        .env_remove("RUSTUP_TOOLCHAIN")
+        .env_remove("CARGO")
+        .current_dir(root);
+    cargo
+}
+
+fn fuzz(root: &Path, target: &str, seconds: u32) -> Result<Output> {
+    // New inputs go to the first folder, so a run leaves the corpus in the repository unchanged.
+    let found = root.join("fuzz/target/found").join(target);
+    std::fs::create_dir_all(&found)?;
+    let corpus = root.join("fuzz/corpus").join(target);
+    cargo_fuzz(root, "run")
+        .arg(target)
+        .args([&found, &corpus])
+        .arg("--")
+        .arg(format!("-max_total_time={seconds}"))
+        .arg(format!("-timeout={INPUT_TIMEOUT_S}"))
+        .arg(format!("-rss_limit_mb={MEMORY_LIMIT_MIB}"))
+        .arg("-print_final_stats=1")
+        .output()
+        .context("cargo fuzz did not start")
+}
+
+/// What people see of a run: all of it if it found something, otherwise its statistics.
+fn shown(output: &Output) -> String {
+    let text = String::from_utf8_lossy(&output.stderr);
+    let counts = |line: &&str| !output.status.success() || line.starts_with("stat::");
+    text.lines().filter(counts).map(|line| format!("{line}\n")).collect()
 }
 
 /// The fuzz targets of the project.
