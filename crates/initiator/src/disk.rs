@@ -159,7 +159,7 @@ impl Disk {
         let mut command = Command::new(self.lun, cdb);
         command.read_length = read_length;
         command.write = write;
-        command.timeout = self.session.options().command_timeout;
+        command.timeout = self.session.options().timeouts.command;
         Ticket::new(&self.session, command)
     }
 
@@ -299,7 +299,7 @@ impl Disk {
     /// The length, in bytes, of the runs in which write data should be digested while it is copied: the runs match the PDUs that
     /// will carry the data. `None` when the data is sent without a digest, or with that of an engine.
     pub fn digest_runs(&self) -> Option<u32> {
-        let params = &self.session.opening().params;
+        let params = &self.session.opening().login.params;
         let ours = params.digests.data && self.session.options().engine() == EngineKind::None;
         ours.then(|| params.write_run_bytes())
     }
@@ -615,7 +615,7 @@ pub(crate) fn report_luns(session: &Session) -> Result<Vec<Lun>, IoError> {
     const ALLOCATION: u32 = 64 * 1024;
     let mut command = Command::new(Lun(0), &cdb::report_luns(ALLOCATION));
     command.read_length = ALLOCATION;
-    command.timeout = session.options().command_timeout;
+    command.timeout = session.options().timeouts.command;
     let ticket = Ticket::new(session, command);
     cdb::parse_luns(&ticket.wait()?.to_vec()).ok_or(IoError::Malformed("REPORT LUNS"))
 }

@@ -23,10 +23,10 @@ pub struct Pong {
     pub round_trip: Duration,
 }
 
-/// Information about a session.
+/// The last login of a session.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
-pub struct SessionInfo {
+pub struct LoginInfo {
     /// Address of the portal.
     pub address: Option<SocketAddr>,
     /// Time that the TCP connection took to be established: about one round trip.
@@ -47,6 +47,14 @@ pub struct SessionInfo {
     pub keys: Vec<KeyLine>,
     /// Logins so far: more than one if the session was lost and recovered.
     pub logins: u64,
+}
+
+/// Information about a session.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct SessionInfo {
+    /// Its last login.
+    pub login: LoginInfo,
     /// How often the session was lost.
     pub losses: u64,
     /// Why it was lost last.
@@ -87,7 +95,7 @@ pub struct ConnectionInfo {
 
 impl SessionInfo {
     pub(crate) fn new(isid: Isid) -> Self {
-        Self { isid, ..Self::default() }
+        Self { login: LoginInfo { isid, ..LoginInfo::default() }, ..Self::default() }
     }
 
     /// What a session that chooses the number of its connections itself has done; `None` if it does not.
@@ -104,15 +112,18 @@ impl SessionInfo {
     }
 
     pub(crate) fn update(&mut self, login: &LoggedIn, address: SocketAddr, connect_time: Duration) {
-        self.address = Some(address);
-        self.connect_time = connect_time;
-        self.params = login.params.clone();
-        self.tsih = login.tsih;
-        self.portal_group_tag = login.portal_group_tag;
-        self.target_alias = login.target_alias.clone();
-        self.chap = login.chap;
-        self.keys = login.keys.clone();
-        self.logins += 1;
+        self.login = LoginInfo {
+            address: Some(address),
+            connect_time,
+            params: login.params.clone(),
+            tsih: login.tsih,
+            isid: self.login.isid,
+            portal_group_tag: login.portal_group_tag,
+            target_alias: login.target_alias.clone(),
+            chap: login.chap,
+            keys: login.keys.clone(),
+            logins: self.login.logins + 1,
+        };
     }
 
     pub(crate) fn note(&mut self, event: &Event) {

@@ -40,7 +40,7 @@ pub use discovery::DiscoveryError;
 pub use disk::{Capacity, Disk, DiskInfo, Extent};
 pub use engine::{LinkStats, Platform, SlabRing, System};
 pub use error::{ConnectError, IoError, NotOffloaded};
-pub use info::{ConnectionInfo, Pong, SessionInfo};
+pub use info::{ConnectionInfo, LoginInfo, Pong, SessionInfo};
 pub use iscsi_core::chap::{ChapAlgorithm, Credentials, Secret};
 pub use iscsi_core::initiator::address::TargetAddress;
 pub use iscsi_core::initiator::command::WriteBuilder;
@@ -54,7 +54,9 @@ pub use iscsi_core::params::{Bounds, DigestPolicy, Params, TaskReporting};
 pub use iscsi_core::wire::{Cid, Isid, LoginStatus, Lun, RejectReason, TmfFunction, TmfResponse, Tsih};
 pub use isid::default_directory as default_port_directory;
 pub use offload;
-pub use options::{Circuit, DEFAULT_INITIATOR_NAME, EngineKind, Options, Portal};
+pub use options::{
+    Circuit, DEFAULT_INITIATOR_NAME, EngineKind, InitiatorPort, Options, Paths, Portal, Timeouts,
+};
 pub use protection::{Arrival, PiCounters, PiFailure, PiPlace, PiTags, Protection, UnitProtection};
 pub use scsi::{PiField, ProtectionType};
 pub use sense::Sense;

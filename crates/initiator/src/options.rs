@@ -123,47 +123,75 @@ impl fmt::Debug for Circuit {
     }
 }
 
+/// The ways that the connections of a session may take.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Paths {
+    /// Further portals of the target, for the other connections of the session and for when a portal does not answer. Those of
+    /// another portal group are ignored (RFC 7143 4.4.3).
+    pub portals: Vec<Portal>,
+    /// Once the session is established, asks the target for all portals of its portal group, and uses them like `portals`.
+    pub find_portals: bool,
+    /// Addresses of this machine to connect from. The connection with CID n takes the n-th address of the portal's family, wrapping
+    /// around, and the next one if that fails. Empty leaves the choice to the system.
+    pub local_addresses: Vec<IpAddr>,
+}
+
+/// What an initiator says of itself, besides its name.
+#[derive(Clone, Debug, Default)]
+pub struct InitiatorPort {
+    /// InitiatorAlias, if any.
+    pub alias: Option<String>,
+    /// ISID; `None` takes one from `ports`. It is kept for the life of the session.
+    pub isid: Option<Isid>,
+    /// Directory of ISIDs that stay the same from run to run; `None` generates a random one.
+    pub ports: Option<PathBuf>,
+    /// X#NodeArchitecture to declare.
+    pub node_architecture: Option<String>,
+}
+
+/// How long things may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// One TCP connection to be established: 10 s by default.
+    pub connect: Duration,
+    /// One login: 15 s by default.
+    pub login: Duration,
+    /// A lost session to recover, before its commands fail: 60 s by default; with zero, recovery is not tried.
+    pub reconnect: Duration,
+    /// A command, before it is aborted: 30 s by default; zero waits for ever.
+    pub command: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        let [connect, login, reconnect, command] = [10, 15, 60, 30].map(Duration::from_secs);
+        Self { connect, login, reconnect, command }
+    }
+}
+
 /// How to open a session.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
     /// Where to log in first; every address of the host is tried.
     pub portal: Portal,
-    /// Further portals of the target, for the other connections of the session and for when a portal does not answer. Those of
-    /// another portal group are ignored (RFC 7143 4.4.3).
-    pub portals: Vec<Portal>,
-    /// Once the session is established, asks the target for all portals of its portal group, and uses them like `portals`.
-    pub find_portals: bool,
+    /// Which ways its connections take.
+    pub paths: Paths,
     /// The target; `None` opens a discovery session.
     pub target: Option<IscsiName>,
     /// InitiatorName.
     pub initiator: IscsiName,
-    /// InitiatorAlias, if any.
-    pub initiator_alias: Option<String>,
-    /// ISID; `None` takes one from `ports`. It is kept for the life of the session.
-    pub isid: Option<Isid>,
-    /// Directory of ISIDs that stay the same from run to run; `None` generates a random one.
-    pub ports: Option<PathBuf>,
+    /// What else the initiator says of itself.
+    pub port: InitiatorPort,
     /// CHAP for this session. Discovery sessions have their own options, and so their own CHAP.
     //= rfc7143 9.2 SEC-16
     pub chap: Option<ChapConfig>,
     /// Limits for the negotiation.
     pub bounds: Bounds,
-    /// X#NodeArchitecture to declare.
-    pub node_architecture: Option<String>,
-    /// Time for one TCP connection to be established.
-    pub connect_timeout: Duration,
-    /// Time for one login.
-    pub login_timeout: Duration,
-    /// How long a lost session may take to recover before its commands fail; with zero, recovery is not tried.
-    pub reconnect_timeout: Duration,
-    /// Time that a command may take before it is aborted; zero waits for ever.
-    pub command_timeout: Duration,
+    /// How long things may take.
+    pub timeouts: Timeouts,
     /// Number of connections of the session, if the target allows that many (MaxConnections). At least 1.
     pub connections: u16,
-    /// Addresses of this machine to connect from. The connection with CID n takes the n-th address of the portal's family, wrapping
-    /// around, and the next one if that fails. Empty leaves the choice to the system.
-    pub local_addresses: Vec<IpAddr>,
     /// Highest ErrorRecoveryLevel to offer; `None` offers 0 for one connection and 2 for several.
     pub error_recovery_level: Option<u8>,
     /// Tags of the protection information that every [`Disk`](crate::Disk) of the session generates and checks; `None`: none. If set,
@@ -188,24 +216,16 @@ impl Options {
         let bounds = Bounds { default_time2wait_s: 0, ..Bounds::default() };
         Self {
             portal,
-            portals: Vec::new(),
-            find_portals: false,
+            paths: Paths::default(),
             target,
             initiator: IscsiName::parse(DEFAULT_INITIATOR_NAME).expect("a constant of the right form"),
-            initiator_alias: None,
-            isid: None,
-            ports: None,
+            port: InitiatorPort::default(),
             chap: None,
             session: SessionConfig { bounds: bounds.clone(), ..SessionConfig::default() },
             bounds,
-            node_architecture: None,
-            connect_timeout: Duration::from_secs(10),
-            login_timeout: Duration::from_secs(15),
-            reconnect_timeout: Duration::from_secs(60),
-            command_timeout: Duration::from_secs(30),
+            timeouts: Timeouts::default(),
             connections: 1,
             tunes_connections: false,
-            local_addresses: Vec::new(),
             error_recovery_level: None,
             protection: None,
             engine: EngineKind::None,
@@ -309,9 +329,9 @@ impl Options {
     /// The address of this machine from which the connection `cid` connects to `remote`, after this many `tries`.
     pub(crate) fn local_address(&self, cid: Cid, tries: u32, remote: SocketAddr) -> Option<IpAddr> {
         let fits = |address: &&IpAddr| address.is_ipv4() == remote.is_ipv4();
-        let n = self.local_addresses.iter().filter(fits).count();
+        let n = self.paths.local_addresses.iter().filter(fits).count();
         let nth = (usize::from(cid.0) + tries as usize).checked_rem(n)?;
-        self.local_addresses.iter().filter(fits).nth(nth).copied()
+        self.paths.local_addresses.iter().filter(fits).nth(nth).copied()
     }
 }
 

@@ -54,7 +54,7 @@ struct Shared {
 
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Session").field("address", &self.shared.info.address).finish_non_exhaustive()
+        f.debug_struct("Session").field("address", &self.shared.info.login.address).finish_non_exhaustive()
     }
 }
 
@@ -81,7 +81,7 @@ impl Session {
             }
         }
         options.check()?;
-        let port = match (&options.isid, &options.ports) {
+        let port = match (&options.port.isid, &options.port.ports) {
             (None, Some(directory)) => {
                 let target = options.target.as_ref().map_or("discovery", |target| target.as_str());
                 let taken = Port::take(&platform, directory, target);
@@ -89,8 +89,11 @@ impl Session {
             }
             _ => None,
         };
-        let isid =
-            options.isid.or(port.as_ref().map(|port| port.isid)).unwrap_or_else(|| random_isid(&platform));
+        let isid = options
+            .port
+            .isid
+            .or(port.as_ref().map(|port| port.isid))
+            .unwrap_or_else(|| random_isid(&platform));
         let slabs = write_slabs();
         let (answer, first) = reply();
         let (told, mailbox) = reply();

@@ -29,7 +29,7 @@ impl<P: Platform> Stepped<P> {
     /// The platform cannot provide a driver.
     pub fn open(platform: P, options: Options, workload: Box<dyn Workload>) -> std::io::Result<Self> {
         options.check().map_err(std::io::Error::other)?;
-        let isid: Isid = options.isid.unwrap_or_else(|| random_isid(&platform));
+        let isid: Isid = options.port.isid.unwrap_or_else(|| random_isid(&platform));
         let (answer, opening) = reply();
         let slabs = write_slabs();
         let (mut event_loop, requests) = EventLoop::new(platform, options, isid, slabs, answer)?;

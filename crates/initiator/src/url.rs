@@ -19,7 +19,7 @@ use iscsi_core::names::IscsiName;
 use iscsi_core::params::{ALLEGIANCE_FREE, Asymmetric, DigestPolicy};
 use iscsi_core::wire::{Lun, keys};
 
-use crate::options::{EngineKind, Options, Portal};
+use crate::options::{EngineKind, Options, Paths, Portal};
 use crate::protection::PiTags;
 use crate::tuning::AUTO_CONNECTIONS;
 
@@ -73,20 +73,16 @@ pub struct IscsiUrl {
     pub error_recovery_level: Option<u8>,
     /// What carries out the commands, if given.
     engine: Option<EngineKind>,
-    /// Further portals of the target.
-    pub portals: Vec<Portal>,
-    /// Ask the target for the portals of its group.
-    pub find_portals: bool,
-    /// Addresses of this machine to connect from.
-    pub local_addresses: Vec<IpAddr>,
+    /// Which ways its connections take.
+    pub paths: Paths,
     /// How commands are distributed over connections, if given.
-    pub scheduling: Option<Scheduling>,
+    scheduling: Option<Scheduling>,
     /// Protection information is generated and checked here.
     pub pi: bool,
     /// Application tag to write, and to expect when reading; needs `pi`.
-    pub app_tag: Option<u16>,
+    app_tag: Option<u16>,
     /// Reference tag of [`PiTags`]; needs `pi`.
-    pub ref_tag: Option<u32>,
+    ref_tag: Option<u32>,
 }
 
 /// Why a text is no iSCSI URL, or why its secrets are not available.
@@ -148,9 +144,7 @@ impl IscsiUrl {
             poll_time: None,
             error_recovery_level: None,
             engine: None,
-            portals: Vec::new(),
-            find_portals: false,
-            local_addresses: Vec::new(),
+            paths: Paths::default(),
             scheduling: None,
             pi: false,
             app_tag: None,
@@ -200,14 +194,14 @@ impl IscsiUrl {
                 })?;
                 self.engine = Some(kind);
             }
-            "portals" if value == "all" => self.find_portals = true,
+            "portals" if value == "all" => self.paths.find_portals = true,
             "portals" => {
                 let portals: Result<Vec<Portal>, _> = value.split(',').map(parse_portal).collect();
-                self.portals = portals?;
+                self.paths.portals = portals?;
             }
             "local" => {
                 let addresses: Result<Vec<IpAddr>, _> = value.split(',').map(str::parse).collect();
-                self.local_addresses = addresses
+                self.paths.local_addresses = addresses
                     .map_err(|_| refuse("local is a list of addresses of this machine, with commas"))?;
             }
             "scheduling" => {
@@ -373,9 +367,7 @@ impl IscsiUrl {
         }
         options.error_recovery_level = self.error_recovery_level;
         options.set_engine(self.engine.unwrap_or_default());
-        options.portals.clone_from(&self.portals);
-        options.find_portals = self.find_portals;
-        options.local_addresses.clone_from(&self.local_addresses);
+        options.paths.clone_from(&self.paths);
         if self.tunes_connections {
             if options.bounds.asymmetric.is_used() {
                 return Err(refuse("connections=auto is not possible in asymmetric use"));
@@ -632,9 +624,9 @@ mod tests {
         let options = |text: &str| IscsiUrl::parse(text).unwrap().options().unwrap();
         let several =
             options("iscsi://h?portals=10.0.0.2,[fe80::2]:3261,other:99&local=10.0.0.1,::1,10.0.0.5");
-        let shown: Vec<String> = several.portals.iter().map(Portal::to_string).collect();
+        let shown: Vec<String> = several.paths.portals.iter().map(Portal::to_string).collect();
         assert_eq!(shown, ["10.0.0.2:3260", "[fe80::2]:3261", "other:99"]);
-        assert!(!several.find_portals && options("iscsi://h?portals=all").find_portals);
+        assert!(!several.paths.find_portals && options("iscsi://h?portals=all").paths.find_portals);
         let local = |cid, tries, remote: &str| {
             several
                 .local_address(iscsi_core::wire::Cid(cid), tries, remote.parse().unwrap())

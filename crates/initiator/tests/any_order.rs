@@ -30,7 +30,7 @@ fn what_both_ends_want_is_agreed_on_and_every_byte_finds_its_place() {
         set(&mut options.bounds, ours.0, ours.1);
         options.session.send_order = SendOrder::Drawn(11);
         let session = Session::connect(options.clone()).unwrap();
-        let params = session.opening().params.clone();
+        let params = session.opening().login.params.clone();
         assert_eq!(params.data_pdu_in_order, ours.0 || theirs.0);
         assert_eq!(params.data_sequence_in_order, ours.1 || theirs.1);
         let mut checker = Checker::new(8, 400);
@@ -58,7 +58,7 @@ fn recovery_keeps_data_in_order() {
     set(&mut options.bounds, false, false);
     options.error_recovery_level = Some(1);
     let session = Session::connect(options).unwrap();
-    let params = session.opening().params.clone();
+    let params = session.opening().login.params.clone();
     assert_eq!(params.error_recovery_level, 0, "the target has no recovery");
     assert!(params.data_pdu_in_order && params.data_sequence_in_order, "but the initiator wants it");
 }

@@ -68,11 +68,11 @@ impl Ours {
         options.session.exchange_timeout = step;
         options.session.ping_interval = step * 4;
         options.session.ping_timeout = step;
-        options.connect_timeout = step;
-        options.login_timeout = step * 2;
-        options.command_timeout = step;
-        options.reconnect_timeout = step * 3;
-        options.ports = Some(self.ports.path().to_owned());
+        options.timeouts.connect = step;
+        options.timeouts.login = step * 2;
+        options.timeouts.command = step;
+        options.timeouts.reconnect = step * 3;
+        options.port.ports = Some(self.ports.path().to_owned());
         Ok(options)
     }
 }
@@ -276,7 +276,7 @@ fn data_asked_for_again_and_again_are_made_as_they_are_taken() {
     let drive = Ours { ports: tempfile::tempdir().unwrap() };
     let url = "header_digest=off&data_digest=off&initial_r2t=yes&immediate_data=no&erl=1";
     let mut options = drive.options(&DriveUrl::parse(&format!("{}?{url}", target.url())).unwrap()).unwrap();
-    options.command_timeout = Duration::from_secs(60);
+    options.timeouts.command = Duration::from_secs(60);
     let session = Session::connect(options).unwrap();
     let disk = Disk::open(&session, Lun::from_index(0)).unwrap();
     let data = Arc::new_cyclic(|me| Counted {
@@ -382,7 +382,7 @@ fn a_target_that_drops_every_session_is_given_up_whatever_ends_with_them() {
     let target = EvilTarget::start(EvilConfig::default(), drops).unwrap();
     let drive = Ours { ports: tempfile::tempdir().unwrap() };
     let mut options = drive.options(&DriveUrl::parse(&target.url()).unwrap()).unwrap();
-    options.reconnect_timeout = Duration::from_secs(3600);
+    options.timeouts.reconnect = Duration::from_secs(3600);
     let session = Session::connect(options).unwrap();
     let stubborn = session.run(Stubborn::default()).unwrap();
     assert!(stubborn.lost);

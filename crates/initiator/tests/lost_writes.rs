@@ -264,7 +264,7 @@ fn a_bit_that_flips_in_a_write_costs_a_repetition() {
     let mut options = options(place.address);
     (options.bounds.immediate_data, options.bounds.initial_r2t) = (false, true);
     let disk = Disk::open(&Session::connect(options).unwrap(), LUN).unwrap();
-    assert_eq!(disk.session().opening().params.error_recovery_level, 0);
+    assert_eq!(disk.session().opening().login.params.error_recovery_level, 0);
     let data = pattern(3, 64 * 1024);
     for n in 0..4 {
         place.proxy.damage(0, Damage::ToTarget);

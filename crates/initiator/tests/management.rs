@@ -38,7 +38,7 @@ fn session(server: &Server, connections: u16, reporting: TaskReporting) -> Sessi
     options.connections = connections;
     (options.bounds.protocol_level, options.bounds.task_reporting) = (2, reporting);
     let session = Session::connect(options).unwrap();
-    assert_eq!(session.opening().params.task_reporting, reporting);
+    assert_eq!(session.opening().login.params.task_reporting, reporting);
     while session.info().unwrap().connections.len() < usize::from(connections) {
         std::thread::yield_now();
     }
@@ -153,7 +153,7 @@ fn a_cold_reset_ends_the_session_and_it_comes_back() {
     assert!(answer.is_none_or(|answer| answer.response == TmfResponse::FunctionComplete), "{answer:?}");
     let disk = Disk::open(&session, LUN).unwrap();
     disk.write(0, &[1; 4096]).unwrap();
-    assert!(session.info().unwrap().logins >= 2, "{:?}", session.info().unwrap().last_loss);
+    assert!(session.info().unwrap().login.logins >= 2, "{:?}", session.info().unwrap().last_loss);
     end(server);
 }
 

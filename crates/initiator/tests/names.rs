@@ -106,7 +106,7 @@ fn a_session_serves_while_the_names_of_further_portals_are_asked_for() {
     let names = Arc::new(NameServer::default());
     let mut options = options(way.address());
     (options.bounds.header_digest, options.bounds.data_digest) = (DigestPolicy::Off, DigestPolicy::Off);
-    (options.find_portals, options.connections) = (true, 4);
+    (options.paths.find_portals, options.connections) = (true, 4);
     let platform = Named(System::new(1), names.clone());
     let session = in_time(move || Session::connect_on(platform, options).unwrap());
     names.wait_for_question(1);
@@ -148,7 +148,7 @@ fn a_session_that_comes_back_answers_while_the_name_of_its_host_is_asked_for() {
     let info = in_time(move || asker.info().unwrap());
     assert!(info.connections.is_empty() && info.ended.is_none(), "{info:?}");
     names.answer(2, here);
-    while session.info().unwrap().logins < 2 {
+    while session.info().unwrap().login.logins < 2 {
         std::thread::yield_now();
     }
     drop(session);
@@ -160,7 +160,7 @@ fn a_name_that_nobody_answers_is_given_up_after_the_time_to_connect() {
     let names = Arc::new(NameServer::default());
     let mut options = options("127.0.0.1:1".parse().unwrap());
     options.portal = Portal::new("target.test", 1);
-    options.connect_timeout = Duration::from_millis(50);
+    options.timeouts.connect = Duration::from_millis(50);
     let platform = Named(System::new(1), names.clone());
     let error = in_time(move || Session::connect_on(platform, options).err().unwrap());
     let ConnectError::Resolve { host, error } = &error else { panic!("{error}") };

@@ -59,7 +59,7 @@ fn every_way_to_send_write_data_brings_the_same_bytes() {
                 (bounds.max_recv_data_segment_length, bounds.max_burst_length) = (8192, 50_000);
                 bounds.first_burst_length = 20_000;
                 let session = Session::connect(options).unwrap();
-                let params = &session.opening().params;
+                let params = &session.opening().login.params;
                 assert_eq!((params.initial_r2t, params.error_recovery_level), (initial_r2t, level));
                 assert_eq!(params.digests.data, digest == DigestPolicy::Required);
                 seed += 1;
@@ -258,7 +258,7 @@ fn an_engine_of_the_program_decides_what_is_negotiated() {
         SmallEngine(SoftwareEngine::new())
     }));
     let session = Session::connect(options).unwrap();
-    let params = &session.opening().params;
+    let params = &session.opening().login.params;
     assert_eq!((params.max_recv_data_segment_length, params.error_recovery_level), (4096, 0));
     assert_eq!(params.max_outstanding_r2t, 1);
     assert!(!session.declare_max_recv_data_segment_length(4097), "longer than its buffer");
@@ -267,7 +267,7 @@ fn an_engine_of_the_program_decides_what_is_negotiated() {
     proxy.cut(0);
     round(&disk, 4);
     assert_eq!(
-        (session.info().unwrap().logins, made.load(Ordering::Relaxed)),
+        (session.info().unwrap().login.logins, made.load(Ordering::Relaxed)),
         (2, 3),
         "one was asked for its bounds"
     );

@@ -34,8 +34,8 @@ fn every_way_to_send_write_data_brings_the_same_bytes() {
             (bounds.max_recv_data_segment_length, bounds.max_burst_length) = (8192, 50_000);
             bounds.first_burst_length = 20_000;
             let session = Session::connect(options).unwrap();
-            assert_eq!(session.opening().params.initial_r2t, initial_r2t);
-            assert_eq!(session.opening().params.digests.data, digest == DigestPolicy::Required);
+            assert_eq!(session.opening().login.params.initial_r2t, initial_r2t);
+            assert_eq!(session.opening().login.params.digests.data, digest == DigestPolicy::Required);
             let disk = Disk::open(&session, LUN).unwrap();
             for (offset, len) in [(0, 512), (4096, 20_480), (1 << 20, 300 * 512), (2 << 20, 5 << 20)] {
                 let data = pattern(offset + n as u64 + 1, len);
@@ -195,7 +195,7 @@ fn nobody_waits_for_a_loop_that_has_died() {
 fn a_target_that_shuts_down_is_left_in_order() {
     let server = server();
     let mut options = options(server.portals()[0]);
-    options.reconnect_timeout = Duration::ZERO;
+    options.timeouts.reconnect = Duration::ZERO;
     let session = Session::connect(options).unwrap();
     let disk = Disk::open(&session, LUN).unwrap();
     end(server);

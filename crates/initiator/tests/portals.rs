@@ -34,7 +34,7 @@ fn server(portals: &[(&str, u16)]) -> Server {
 /// `connections` to a target at the first of `portals`; it also has the others.
 fn options(portals: &[SocketAddr], connections: u16) -> Options {
     let mut options = server::options(portals[0]);
-    options.portals = portals[1..].iter().copied().map(portal).collect();
+    options.paths.portals = portals[1..].iter().copied().map(portal).collect();
     options.connections = connections;
     options
 }
@@ -106,7 +106,7 @@ fn the_portal_that_answers_opens_the_session() {
     assert_eq!(session.info().unwrap().refused_connections, 0);
     // Both portals are gone: connecting fails.
     let mut options = options(&[nobody, nobody], 2);
-    options.connect_timeout = Duration::from_secs(5);
+    options.timeouts.connect = Duration::from_secs(5);
     assert!(Session::connect(options).is_err());
     drop(session);
     end(server);
@@ -118,7 +118,7 @@ fn a_portal_of_another_group_gets_no_connection() {
     let server = server(&[("127.0.0.1:0", 1), ("127.0.0.2:0", 2)]);
     let portals = server.portals();
     let session = Session::connect(options(&portals, 4)).unwrap();
-    assert_eq!(session.opening().portal_group_tag, Some(1));
+    assert_eq!(session.opening().login.portal_group_tag, Some(1));
     assert_eq!(spread(&session, 4), BTreeMap::from([(portals[0], 4)]));
     assert!(session.info().unwrap().refused_connections >= 1, "it was asked");
     let checker = session.run(Checker::new(8, 200)).unwrap();
@@ -133,7 +133,7 @@ fn a_target_that_is_asked_tells_the_portals_of_its_group() {
     let server = server(&[("127.0.0.1:0", 1), ("127.0.0.2:0", 1), ("127.0.0.3:0", 2), ("127.0.0.4:0", 1)]);
     let portals = server.portals();
     let mut options = options(&portals[..1], 6);
-    options.find_portals = true;
+    options.paths.find_portals = true;
     let session = Session::connect(options).unwrap();
     let expected = BTreeMap::from([(portals[0], 2), (portals[1], 2), (portals[3], 2)]);
     assert_eq!(spread(&session, 6), expected);
@@ -150,12 +150,12 @@ fn a_target_that_drops_whoever_asks_for_portals_is_given_up() {
     way.die_of_text();
     for (patience, logins) in [(Duration::ZERO, 1), (Duration::from_secs(600), 6)] {
         let (mut options, before) = (options(&[way.address()], 1), way.count());
-        (options.find_portals, options.reconnect_timeout) = (true, patience);
+        (options.paths.find_portals, options.timeouts.reconnect) = (true, patience);
         let error = Session::connect(options.clone()).unwrap_err();
         assert!(matches!(error, ConnectError::Ended(CloseReason::Lost)), "{error}");
         assert_eq!(way.count() - before, logins);
         // A session that does not ask for portals is served.
-        options.find_portals = false;
+        options.paths.find_portals = false;
         let session = Session::connect(options).unwrap();
         session.logout();
         assert_eq!(session.info().unwrap().ended, Some(CloseReason::LoggedOut));
@@ -169,7 +169,7 @@ fn connections_come_from_the_addresses_that_they_were_given() {
     let way = Proxy::start(server.portals()[0]);
     let mut options = options(&[way.address()], 4);
     let ours: Vec<IpAddr> = ["127.0.0.5", "127.0.0.6"].iter().map(|ip| ip.parse().unwrap()).collect();
-    options.local_addresses.clone_from(&ours);
+    options.paths.local_addresses.clone_from(&ours);
     let session = Session::connect(options).unwrap();
     spread(&session, 4);
     let mut clients = way.clients();
@@ -189,7 +189,7 @@ fn an_address_that_is_not_ours_costs_its_turn_only() {
     let server = server(&[("127.0.0.1:0", 1)]);
     let mut options = options(&server.portals(), 3);
     // No machine has the second address (TEST-NET-1), so its connection finally comes from the first one.
-    options.local_addresses = vec!["127.0.0.5".parse().unwrap(), "192.0.2.1".parse().unwrap()];
+    options.paths.local_addresses = vec!["127.0.0.5".parse().unwrap(), "192.0.2.1".parse().unwrap()];
     let session = Session::connect(options).unwrap();
     assert_eq!(spread(&session, 3), BTreeMap::from([(server.portals()[0], 3)]));
     drop(session);

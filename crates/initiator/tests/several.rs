@@ -74,7 +74,7 @@ fn connections_that_are_cut_under_load_cost_neither_error_nor_data() {
         let proxy = Proxy::start(server.portals()[0]);
         let session = Session::connect(options(&proxy, 4, level)).unwrap();
         await_connections(&session, 4);
-        assert_eq!(session.opening().params.error_recovery_level, level);
+        assert_eq!(session.opening().login.params.error_recovery_level, level);
         let done = Arc::new(AtomicU64::new(0));
         let mut checker = Checker::new(64, 12_000);
         checker.done = done.clone();
@@ -113,7 +113,7 @@ fn lose_each_connection(asymmetric: Asymmetric) {
     options.bounds.asymmetric = asymmetric;
     let session = Session::connect(options).unwrap();
     await_connections(&session, 4);
-    assert_eq!(session.opening().params.asymmetric, asymmetric);
+    assert_eq!(session.opening().login.params.asymmetric, asymmetric);
     let done = Arc::new(AtomicU64::new(0));
     let mut checker = Checker::new(64, 20_000);
     checker.done = done.clone();
@@ -170,7 +170,7 @@ fn a_session_of_one_connection_survives_its_loss_at_level_2() {
     });
     assert_eq!(checker.wrong, Vec::<String>::new());
     let info = session.info().unwrap();
-    assert_eq!((info.logins, info.losses, info.joins), (1, 0, cuts));
+    assert_eq!((info.login.logins, info.losses, info.joins), (1, 0, cuts));
     assert!(info.recovery.tasks_reassigned > 0, "{:?}", info.recovery);
     end(server);
 }
@@ -206,7 +206,7 @@ fn a_target_that_wants_one_connection_gets_one() {
     let server = negotiating(|bounds| bounds.max_connections = 1);
     let proxy = Proxy::start(server.portals()[0]);
     let session = Session::connect(options(&proxy, 4, 2)).unwrap();
-    assert_eq!(session.opening().params.max_connections, 1);
+    assert_eq!(session.opening().login.params.max_connections, 1);
     let checker = session.run(Checker::new(8, 200)).unwrap();
     assert_eq!(checker.wrong, Vec::<String>::new());
     let info = session.info().unwrap();
@@ -227,7 +227,7 @@ fn functions_of_level_2_and_a_nexus_reset() {
     options.bounds.task_reporting = TaskReporting::FastAbort;
     let session = Session::connect(options).unwrap();
     await_connections(&session, 2);
-    assert_eq!(session.opening().params.protocol_level, 2);
+    assert_eq!(session.opening().login.params.protocol_level, 2);
     let ask = |function| session.manage(function, LUN).map(|answer| answer.response);
     assert_eq!(ask(TmfFunction::QueryTaskSet), Some(TmfResponse::FunctionComplete), "no task is there");
     assert!(ask(TmfFunction::QueryAsyncEvent).is_some());
@@ -236,7 +236,7 @@ fn functions_of_level_2_and_a_nexus_reset() {
     ask(TmfFunction::ITNexusReset);
     let disk = Disk::open(&session, LUN).unwrap();
     disk.write(0, &pattern(1, 4096)).unwrap();
-    assert!(session.info().unwrap().logins >= 2);
+    assert!(session.info().unwrap().login.logins >= 2);
     end(server);
 }
 
@@ -248,7 +248,7 @@ fn commands_and_data_on_different_connections() {
     options.bounds.asymmetric = Asymmetric::Pairs;
     let session = Session::connect(options).unwrap();
     await_connections(&session, 2);
-    assert_eq!(session.opening().params.asymmetric, Asymmetric::Pairs);
+    assert_eq!(session.opening().login.params.asymmetric, Asymmetric::Pairs);
     let checker = session.run(Checker::new(16, 1000)).unwrap();
     assert_eq!(checker.wrong, Vec::<String>::new());
     let info = session.info().unwrap();

@@ -15,8 +15,8 @@ fn reads_back_what_it_wrote_with_and_without_digests() {
     let queries = [off, on].map(|digests| [format!("?{digests}"), format!("?{digests}&engine=software")]);
     for (n, query) in queries.iter().flatten().enumerate() {
         let session = tgt.session(query);
-        assert_eq!(session.opening().params.digests.data, n >= 2);
-        assert_eq!(session.opening().params.digests.header, n >= 2);
+        assert_eq!(session.opening().login.params.digests.data, n >= 2);
+        assert_eq!(session.opening().login.params.digests.header, n >= 2);
         let disk = Disk::open(&session, Lun::from_index(1)).unwrap();
         assert_eq!(disk.capacity().bytes(), 64 << 20);
         for (offset, len) in
@@ -51,7 +51,7 @@ fn chap_one_way_and_mutual_and_its_failures_in_words() {
     options.chap = Some(ChapConfig::one_way(credentials("joe", "secret of joe 12")));
     let session = Session::connect(options.clone()).unwrap();
     // tgt takes algorithm 7 to be SHA-1; another algorithm was agreed on.
-    assert!(session.opening().chap.is_some());
+    assert!(session.opening().login.chap.is_some());
     Disk::open(&session, Lun::from_index(1)).unwrap();
     session.logout();
 
@@ -165,7 +165,12 @@ fn a_target_that_is_killed_under_load_loses_no_write() {
         }
     });
     let info = session.info().unwrap();
-    assert!(info.losses >= 1 && info.logins > info.losses, "{} losses, {} logins", info.losses, info.logins);
+    assert!(
+        info.losses >= 1 && info.login.logins > info.losses,
+        "{} losses, {} logins",
+        info.losses,
+        info.login.logins
+    );
     let mut back = vec![0; BYTES as usize];
     for place in (0..THREADS * WRITES).map(|n| n * BYTES) {
         disk.read(place, &mut back).unwrap();
@@ -177,7 +182,7 @@ fn a_target_that_is_killed_under_load_loses_no_write() {
 fn a_target_that_stays_away_fails_its_commands_with_words() {
     let Some(mut tgt) = Tgt::start() else { return };
     let mut options = tgt.options("", "");
-    options.reconnect_timeout = std::time::Duration::from_millis(300);
+    options.timeouts.reconnect = std::time::Duration::from_millis(300);
     let session = Session::connect(options).unwrap();
     let disk = Disk::open(&session, Lun::from_index(1)).unwrap();
     tgt.kill();
@@ -238,7 +243,7 @@ fn data_comes_in_any_order_if_tgt_agrees() {
             "?data_pdu_in_order=no&data_sequence_in_order=no&max_recv_data_segment_length=8192&header_digest=crc32c\
              &data_digest=crc32c",
         );
-        let params = session.opening().params.clone();
+        let params = session.opening().login.params.clone();
         assert_eq!((params.data_pdu_in_order, params.data_sequence_in_order), (in_order, in_order));
         let disk = Disk::open(&session, Lun::from_index(1)).unwrap();
         for (offset, len) in [(0, 512), (1 << 20, 1 << 20), (8 << 20, 9 << 20)] {

@@ -72,7 +72,7 @@ fn commands_outlive_their_connection() {
             assert!(read.wait().expect("it is carried out").to_vec() == data, "{engine:?}");
         }
         let info = session.info().expect("the session is open");
-        assert_eq!((info.losses, info.logins, proxy.count()), (1, 2, 2), "{engine:?}");
+        assert_eq!((info.losses, info.login.logins, proxy.count()), (1, 2, 2), "{engine:?}");
     }
     end(server);
 }

@@ -132,9 +132,9 @@ impl Host {
             max_send_data_segment_length: params.max_send_data_segment_length,
             max_burst_length: params.max_burst_length,
             first_burst_length: params.first_burst_length,
-            cmd_sn: login.cmd_sn.0,
-            max_cmd_sn: login.max_cmd_sn.0,
-            exp_stat_sn: login.exp_stat_sn.0,
+            cmd_sn: login.numbers.cmd_sn.0,
+            max_cmd_sn: login.numbers.max_cmd_sn.0,
+            exp_stat_sn: login.numbers.exp_stat_sn.0,
             ..OpenConn::default()
         };
         let mut host = Self {

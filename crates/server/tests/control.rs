@@ -16,18 +16,20 @@ use server::control::{Answer, AskError, MAX_REQUEST_BYTES, Request, ask};
 use server::{ControlPlane, PlaneError};
 use target::observe::{
     AccessStateInfo, ConnectionInfo, LoginEvent, LunChange, LunInfo, Negotiated, Observe, Place,
-    RecoveryInfo, ServerView, SessionInfo, TargetInfo,
+    RecoveryInfo, ServerView, SessionInfo, SessionNames, TargetInfo,
 };
 
 struct Fixed;
 
 fn session() -> SessionInfo {
     SessionInfo {
-        target: Some("iqn.a".to_owned()),
-        initiator: "iqn.b".to_owned(),
-        isid: "800000000001".to_owned(),
-        tsih: 7,
-        authenticated_as: None,
+        names: SessionNames {
+            target: Some("iqn.a".to_owned()),
+            initiator: "iqn.b".to_owned(),
+            isid: "800000000001".to_owned(),
+            tsih: 7,
+            authenticated_as: None,
+        },
         since: SystemTime::UNIX_EPOCH,
         connections: vec![ConnectionInfo {
             cid: 1,

@@ -73,8 +73,8 @@ impl Totals {
                 self.failed += report.failed;
                 self.pdus += report.pdus;
                 self.flips += report.flips;
-                self.recoveries += report.recoveries;
-                self.gave_up += report.gave_up;
+                self.recoveries += report.losses.recoveries;
+                self.gave_up += report.losses.gave_up;
                 self.virtual_s += report.virtual_ns as f64 / 1e9;
                 if report.failed > 0 {
                     self.failed_in.push(report.seed);

@@ -72,7 +72,7 @@ impl Serving {
     /// Whether a normal session has a connection from `host`; discovery sessions do not count, because they are open to all.
     pub(crate) fn serves(&mut self, host: std::net::IpAddr) -> bool {
         let sessions = self.target.sessions();
-        let normal = sessions.iter().filter(|session| session.target.is_some());
+        let normal = sessions.iter().filter(|session| session.names.target.is_some());
         normal.flat_map(|session| &session.connections).any(|c| c.peer.ip() == host)
     }
 
@@ -194,7 +194,7 @@ fn check_holdings(target: &target::Stepped<Process>, buffer_bytes: u64, verdict:
         let bounds = [
             ("tasks", held.tasks as u64, tasks_max as u64),
             ("bytes of data that may be asked for again", held.retained_bytes, session.retained_bytes_max),
-            ("bytes of data that R2Ts ask for", held.solicited_bytes, session.solicited_bytes_max),
+            ("bytes of data that R2Ts ask for", held.data_out.solicited_bytes, session.solicited_bytes_max),
             // Headers, digests and other responses come on top of the data.
             ("bytes to send", session.tx_bytes, data_max + data_max / 4),
         ];
@@ -212,8 +212,8 @@ fn check_memory(target: &target::Stepped<Process>, buffer_bytes: u64, verdict: &
         |part: fn(&target::SessionHoldings) -> u64| target.holdings().map(|held| part(&held)).sum::<u64>();
     for (what, held, most) in [
         ("in their books", sum(|session| session.data_bytes), buffer_bytes / 2),
-        ("of Data-Out", sum(|session| session.held.data_out_bytes), buffer_bytes / 4 * 3),
-        ("that came unasked", sum(|session| session.held.early_bytes), buffer_bytes / 4),
+        ("of Data-Out", sum(|session| session.held.data_out.kept_bytes), buffer_bytes / 4 * 3),
+        ("that came unasked", sum(|session| session.held.data_out.early_bytes), buffer_bytes / 4),
         ("that may be asked for again", sum(|session| session.held.retained_bytes), buffer_bytes / 4),
     ] {
         if held > most {
@@ -307,7 +307,7 @@ fn options(plan: &InitiatorPlan, number: u8) -> Options {
     let mut options = Options::new(Portal::new(target.ip().to_string(), target.port()), Some(name));
     options.initiator =
         IscsiName::parse(&format!("iqn.2026-01.io.intact:i{number}")).expect("of the right form");
-    options.isid = Some(Isid::random([0x51, 0x3d, number], 1));
+    options.port.isid = Some(Isid::random([0x51, 0x3d, number], 1));
     options.bounds = plan.bounds.clone();
     options.session.bounds = plan.bounds.clone();
     options.session.ping_interval = plan.ping;
@@ -323,6 +323,6 @@ fn options(plan: &InitiatorPlan, number: u8) -> Options {
     if plan.connections == 1 && !plan.bounds.asymmetric.is_used() {
         options.set_engine(plan.engine);
     }
-    options.reconnect_timeout = Duration::from_secs(300);
+    options.timeouts.reconnect = Duration::from_secs(300);
     options
 }

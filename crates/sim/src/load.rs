@@ -29,6 +29,17 @@ const FUA: u8 = 0x08;
 /// Attempts per operation.
 const MAX_TRIES: u32 = 20;
 
+/// Operations of a kind per hundred; the rest are reads.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Mix {
+    /// Writes.
+    pub writes: u8,
+    /// Flushes.
+    pub flushes: u8,
+    /// COMPARE AND WRITE.
+    pub swaps: u8,
+}
+
 /// The configuration of a load.
 #[derive(Clone, Debug)]
 pub struct LoadPlan {
@@ -48,12 +59,8 @@ pub struct LoadPlan {
     pub exact: bool,
     /// Task management functions to request during the load.
     pub functions: u32,
-    /// Writes, flushes and COMPARE AND WRITE per hundred operations; the rest are reads.
-    pub writes: u8,
-    /// See `writes`.
-    pub flushes: u8,
-    /// See `writes`.
-    pub swaps: u8,
+    /// What the operations are.
+    pub mix: Mix,
     /// Command timeout.
     pub timeout: Duration,
     /// Longest pause between two operations, nanoseconds; 0: none.
@@ -74,9 +81,7 @@ impl LoadPlan {
             max_blocks: 8,
             exact: true,
             functions: 0,
-            writes: 0,
-            flushes: 0,
-            swaps: 0,
+            mix: Mix::default(),
             timeout: Duration::from_secs(600),
             pause_ns: 0,
             watches: false,
@@ -250,7 +255,7 @@ impl Load {
 
     fn choose(&mut self) -> Option<Kind> {
         let dice = self.rng.u8(0..100);
-        let LoadPlan { writes, flushes, swaps, .. } = self.plan;
+        let Mix { writes, flushes, swaps } = self.plan.mix;
         let swaps = if self.plan.shared.is_empty() { 0 } else { swaps };
         if dice < writes {
             let (lba, blocks) = self.extent(true);

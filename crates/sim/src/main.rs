@@ -206,8 +206,8 @@ fn summary(report: &Report) -> String {
         report.failed,
         report.pdus,
         report.flips,
-        report.recoveries,
-        report.gave_up,
+        report.losses.recoveries,
+        report.losses.gave_up,
         report.virtual_ns as f64 / 1e9,
         report.sum
     )

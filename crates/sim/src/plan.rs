@@ -11,7 +11,7 @@ use iscsi_core::initiator::SessionConfig;
 use iscsi_core::params::{Asymmetric, Bounds, DigestPolicy, TaskReporting};
 use iscsi_core::send_order::SendOrder;
 
-use crate::load::{LoadPlan, Measuring};
+use crate::load::{LoadPlan, Measuring, Mix};
 use crate::network::PathConfig;
 use crate::store::BLOCK_BYTES;
 use crate::watch::Part;
@@ -433,9 +433,7 @@ fn random_initiator(
         max_blocks: most_blocks.min(*rng.choice(&[1, 8, 64, 256]).unwrap_or(&8)),
         exact: false,
         functions: 0,
-        writes: rng.u8(10..=70),
-        flushes: rng.u8(0..=8),
-        swaps: rng.u8(0..=20),
+        mix: Mix { writes: rng.u8(10..=70), flushes: rng.u8(0..=8), swaps: rng.u8(0..=20) },
         timeout: Duration::from_millis(rng.u64(1_000..=30_000))
             + Duration::from_nanos(most_blocks * 4 * delay_ns),
         pause_ns: 4 * window / u64::from(operations),

@@ -6,7 +6,7 @@ use blockstore::Placement;
 use initiator::Scheduling;
 use iscsi_core::params::{Bounds, DigestPolicy};
 
-use crate::load::LoadPlan;
+use crate::load::{LoadPlan, Mix};
 use crate::network::PathConfig;
 use crate::plan::{Fault, InitiatorPlan, MS, Plan, US};
 use crate::run::Run;
@@ -77,9 +77,7 @@ fn plan() -> Plan {
         max_blocks: 16,
         exact: true,
         functions: 0,
-        writes: 40,
-        flushes: 0,
-        swaps: 0,
+        mix: Mix { writes: 40, ..Mix::default() },
         timeout: Duration::from_secs(30),
         pause_ns: 0,
         watches: false,

@@ -41,6 +41,15 @@ const OTHER_NS: Nanos = 3 * SECOND;
 /// Names of the volume and of the other volume.
 const NAMES: [&str; 2] = ["sim", "other"];
 
+/// Lost sessions.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Losses {
+    /// Sessions that were lost and recovered.
+    pub recoveries: u64,
+    /// Initiators whose session did not come back.
+    pub gave_up: u64,
+}
+
 /// The result of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
@@ -62,10 +71,8 @@ pub struct Report {
     pub failed: u64,
     /// See `done`.
     pub bytes: u64,
-    /// Sessions that were lost and recovered.
-    pub recoveries: u64,
-    /// Initiators whose session did not come back.
-    pub gave_up: u64,
+    /// Lost sessions.
+    pub losses: Losses,
     /// A checksum over everything that was sent: the same seed always gives the same one.
     pub sum: u64,
     /// Time from the first to the last operation, by initiator, nanoseconds.
@@ -243,8 +250,8 @@ impl Run {
             report.done += progress.done;
             report.failed += progress.failed;
             report.bytes += progress.bytes;
-            report.gave_up += u64::from(progress.lost.is_some());
-            report.recoveries += initiator.session.info().losses;
+            report.losses.gave_up += u64::from(progress.lost.is_some());
+            report.losses.recoveries += initiator.session.info().losses;
             report.busy_ns.push((progress.last.as_nanos() as u64).saturating_sub(initiator.began));
         }
         if report.broken.is_none() && report.failed > 0 && self.plan.has_time() {

@@ -8,7 +8,7 @@ use iscsi_core::params::{Bounds, DigestPolicy};
 use wireless::link::LinkSetup;
 
 use crate::air::AirPlan;
-use crate::load::{LoadPlan, Measuring};
+use crate::load::{LoadPlan, Measuring, Mix};
 use crate::network::PathConfig;
 use crate::plan::{Fault, InitiatorPlan, Plan, SECOND, US};
 use crate::run::Run;
@@ -96,7 +96,7 @@ impl Survival {
         Ok(Survived {
             stall_ms: gaps.fold(0.0, f64::max),
             connections_lost: course.recovery.connections_lost,
-            sessions_lost: report.recoveries,
+            sessions_lost: report.losses.recoveries,
             done: report.done,
             failed: report.failed,
             mb_s: report.bytes as f64 / 1e6 / (report.busy_ns[0].max(1) as f64 / 1e9),
@@ -114,7 +114,7 @@ impl Survival {
             operations: self.commands,
             depth: self.depth,
             max_blocks: u64::from(self.bytes) / BLOCK_BYTES as u64,
-            writes: self.writes,
+            mix: Mix { writes: self.writes, ..Mix::default() },
             ..LoadPlan::steady(1, 0..BLOCKS)
         };
         let steady = InitiatorPlan::steady(path, self.connections, load);

@@ -8,7 +8,7 @@ use iscsi_core::params::{Asymmetric, Bounds, DigestPolicy};
 use wireless::link::LinkSetup;
 
 use crate::air::AirPlan;
-use crate::load::LoadPlan;
+use crate::load::{LoadPlan, Mix};
 use crate::network::PathConfig;
 use crate::plan::{InitiatorPlan, Plan, US};
 use crate::run::Run;
@@ -134,7 +134,7 @@ impl Trial {
                 operations: self.commands / sessions as u32,
                 depth: (self.depth / sessions as usize).max(1),
                 max_blocks: u64::from(self.bytes) / BLOCK_BYTES as u64,
-                writes: if self.writes { 100 } else { 0 },
+                mix: Mix { writes: if self.writes { 100 } else { 0 }, ..Mix::default() },
                 ..LoadPlan::steady(n as u32 + 1, n * BLOCKS..(n + 1) * BLOCKS)
             };
             // Uses the connections in turn, so that all of them carry commands at any depth.

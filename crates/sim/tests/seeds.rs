@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 use iscsi_core::chap::ChapAlgorithm;
+use sim::load::Mix;
 use sim::plan::{Fault, MS, Plan, SECOND};
 use sim::watch::Part;
 use sim::{Run, Sabotage, run_seed};
@@ -15,7 +16,7 @@ fn every_invariant_holds_on_the_first_seeds() {
         let faults = Plan::from_seed(seed).faults;
         let vanishes = faults.iter().any(|(_, fault)| matches!(fault, Fault::Vanish { .. }));
         assert!(
-            report.done > 0 || report.gave_up > 0 || vanishes,
+            report.done > 0 || report.losses.gave_up > 0 || vanishes,
             "seed {seed} did nothing: {faults:?} {report:?}"
         );
     }
@@ -45,8 +46,8 @@ fn busy(seed: u64) -> Plan {
     plan.faults.clear();
     for initiator in &mut plan.initiators {
         initiator.load.operations = 300;
-        initiator.load.writes = 40;
-        initiator.load.flushes = 10;
+        initiator.load.mix.writes = 40;
+        initiator.load.mix.flushes = 10;
     }
     plan
 }
@@ -133,7 +134,7 @@ fn a_compare_and_write_that_is_carried_out_twice_is_found() {
         }
         for initiator in &mut plan.initiators {
             (initiator.load.pause_ns, initiator.load.functions, initiator.connections) = (0, 0, 1);
-            (initiator.load.swaps, initiator.load.writes, initiator.load.depth) = (40, 10, 4);
+            (initiator.load.mix.swaps, initiator.load.mix.writes, initiator.load.depth) = (40, 10, 4);
         }
         // Each reset ends a session.
         plan.faults = (1..40).map(|n| (n * 50 * MS, Fault::Reset { which: n as u32, only: None })).collect();
@@ -200,7 +201,7 @@ fn an_initiator_that_vanishes_with_a_thousand_tasks_in_flight_leaves_nothing_for
     let (vanishing, staying) = (&mut first[0].load, &mut other[0].load);
     vanishing.own = plan.blocks - 100_000..plan.blocks;
     (vanishing.operations, vanishing.depth, vanishing.max_blocks, vanishing.pause_ns) = (20_000, 1000, 1, 0);
-    (vanishing.writes, vanishing.swaps, vanishing.flushes) = (50, 0, 0);
+    vanishing.mix = Mix { writes: 50, swaps: 0, flushes: 0 };
     // The other initiator continues to work, now and then, for hours.
     (staying.operations, staying.pause_ns) = (300, HOURS / 60);
     plan.faults = vec![(2 * SECOND, Fault::Vanish { which: 0 }), (HOURS, Fault::Loss { which: 1, ppm: 0 })];

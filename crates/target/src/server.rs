@@ -15,7 +15,9 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::config::{Auth, Config, PortalConfig, TargetConfig};
 use crate::device::UnitEvent;
-use crate::observe::{AccessStateInfo, LunChange, LunInfo, Observe, Op, ServerView, SessionInfo, TargetInfo};
+use crate::observe::{
+    AccessStateInfo, LunChange, LunCounts, LunFace, LunInfo, Observe, Op, ServerView, SessionInfo, TargetInfo,
+};
 use crate::registry::{OpenError, TargetSet};
 use crate::shard::Shard;
 use crate::shard::message::Message;
@@ -400,7 +402,7 @@ impl ServerView for Server {
         while let Ok(mut some) = answers.recv_timeout(ANSWER_TIMEOUT) {
             sessions.append(&mut some);
         }
-        sessions.sort_by_key(|session| session.tsih);
+        sessions.sort_by_key(|session| session.names.tsih);
         sessions
     }
 
@@ -496,17 +498,21 @@ impl ServerView for Server {
                     lun: *number,
                     store: device.config().store.to_string(),
                     missing: device.why_missing().map(str::to_owned),
-                    size_bytes: if device.why_missing().is_some() { 0 } else { geometry.size_bytes },
-                    logical_block_bytes: geometry.logical_block_bytes,
-                    serial: device.unit.scsi.config().serial.clone(),
-                    product: device.unit.scsi.config().product.clone(),
-                    read_only: device.unit.scsi.read_only(),
-                    write_cache: device.unit.scsi.write_cache(),
-                    reads: read.latency.count(),
-                    writes: write.latency.count(),
-                    read_bytes: read.bytes.get(),
-                    written_bytes: write.bytes.get(),
-                    errors: device.stats.faults(),
+                    face: LunFace {
+                        size_bytes: if device.why_missing().is_some() { 0 } else { geometry.size_bytes },
+                        logical_block_bytes: geometry.logical_block_bytes,
+                        serial: device.unit.scsi.config().serial.clone(),
+                        product: device.unit.scsi.config().product.clone(),
+                        read_only: device.unit.scsi.read_only(),
+                        write_cache: device.unit.scsi.write_cache(),
+                    },
+                    counts: LunCounts {
+                        reads: read.latency.count(),
+                        writes: write.latency.count(),
+                        read_bytes: read.bytes.get(),
+                        written_bytes: write.bytes.get(),
+                        errors: device.stats.faults(),
+                    },
                     failed_flush: device.failed_flush().map(|failed| failed.reason),
                     medium_reads: device.unit.store.medium_reads().as_str().to_owned(),
                 });
@@ -541,7 +547,7 @@ impl ServerView for Server {
                     luns: node.luns().len(),
                     sessions: sessions
                         .iter()
-                        .filter(|s| s.target.as_deref() == Some(node.name.as_str()))
+                        .filter(|s| s.names.target.as_deref() == Some(node.name.as_str()))
                         .count(),
                     redirect: config.redirect.clone(),
                 }

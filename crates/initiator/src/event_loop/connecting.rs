@@ -106,7 +106,7 @@ impl Attempt {
     ) -> Result<Self, ConnectError> {
         let mut addresses = Addresses { left: std::mem::take(&mut place.candidates), failed: Vec::new() };
         let (address, step) = addresses.connect_next(options, &place, driver, now, None)?;
-        let deadline = now + options.connect_timeout;
+        let deadline = now + options.timeouts.connect;
         let (options, slabs) = (options.clone(), slabs.clone());
         Ok(Self { place, options, isid, slabs, addresses, address, redirects: 0, step, deadline })
     }
@@ -121,7 +121,7 @@ impl Attempt {
         match self.addresses.connect_next(&self.options, &self.place, driver, now, failure) {
             Ok((address, step)) => {
                 (self.address, self.step, self.deadline) =
-                    (address, step, now + self.options.connect_timeout);
+                    (address, step, now + self.options.timeouts.connect);
                 Outcome::Pending(self)
             }
             Err(error) => Outcome::Failed(error),
@@ -187,7 +187,7 @@ impl Attempt {
         platform.fill_random(&mut cmd_sn);
         let mut login = Box::new(InitiatorLogin::new(LoginConfig {
             initiator: self.options.initiator.clone(),
-            initiator_alias: self.options.initiator_alias.clone(),
+            initiator_alias: self.options.port.alias.clone(),
             target: self.options.target.clone(),
             discovery: self.options.target.is_none(),
             isid: self.isid,
@@ -195,12 +195,12 @@ impl Attempt {
             cmd_sn: CmdSn(u32::from_be_bytes(cmd_sn)),
             chap: self.options.chap.clone(),
             bounds: self.options.login_bounds(),
-            node_architecture: self.options.node_architecture.clone(),
+            node_architecture: self.options.port.node_architecture.clone(),
             join: self.place.join.clone(),
         }));
         link.push(login.start());
         link.flush(driver);
-        self.deadline = now + self.options.login_timeout;
+        self.deadline = now + self.options.timeouts.login;
         self.step = Step::LoggingIn { link, login, connect_time: now.saturating_sub(began) };
         Outcome::Pending(self)
     }
@@ -309,7 +309,7 @@ impl Attempt {
     /// Waits for the addresses of the hosts to which it was redirected.
     pub(super) fn until_resolved(mut self: Box<Self>, question: Question, now: Time) -> Box<Self> {
         self.step = Step::Resolving(question);
-        self.deadline = now + self.options.connect_timeout;
+        self.deadline = now + self.options.timeouts.connect;
         self
     }
 

@@ -124,7 +124,7 @@ impl<P: Platform> EventLoop<P> {
         self.portals.begin(address, &further);
         failed.iter().for_each(|address| self.portals.failed(*address));
         let State::Up(up) = &mut self.state else { return };
-        let wanted = self.options.find_portals && self.options.target.is_some();
+        let wanted = self.options.paths.find_portals && self.options.target.is_some();
         self.finding = wanted && up.session.send_targets(self.now, "");
         match self.finding {
             true => self.drain_actions(),
@@ -137,7 +137,7 @@ impl<P: Platform> EventLoop<P> {
     pub(super) fn portals_known(&mut self, records: &[TargetRecord]) {
         self.finding = false;
         let ours = records.iter().filter(|record| Some(&record.name) == self.options.target.as_ref());
-        let tag = self.info.portal_group_tag;
+        let tag = self.info.login.portal_group_tag;
         let same_group = |address: &&TargetAddress| tag.is_some() && address.group_tag == tag;
         let portals: Vec<Portal> =
             ours.flat_map(|record| &record.addresses).filter(same_group).map(Portal::from).collect();

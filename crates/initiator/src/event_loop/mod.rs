@@ -279,11 +279,11 @@ impl<P: Platform> EventLoop<P> {
 
     fn attempt(&mut self) {
         let portals: Vec<_> =
-            self.options.portals.iter().rev().chain([&self.options.portal]).cloned().collect();
+            self.options.paths.portals.iter().rev().chain([&self.options.portal]).cloned().collect();
         match self.resolver.resolve(&self.platform, portals) {
             Ok(addresses) => self.attempt_at(addresses),
             Err(question) => {
-                self.state = State::Resolving(question, self.now + self.options.connect_timeout);
+                self.state = State::Resolving(question, self.now + self.options.timeouts.connect);
             }
         }
     }
@@ -411,8 +411,8 @@ impl<P: Platform> EventLoop<P> {
         let config = self.options.session.clone();
         let session = InitiatorSession::new(seen.as_ref().unwrap_or(&login), config, self.now);
         self.info.update(&login, address, connect_time);
-        if self.info.logins > 1 {
-            tracing::warn!(%address, logins = self.info.logins, "the session is back");
+        if self.info.login.logins > 1 {
+            tracing::warn!(%address, logins = self.info.login.logins, "the session is back");
         }
         let connection = Connection { cid, link, address, offload: offload.map(Box::new) };
         self.state = State::Up(Box::new(Up::new(session, connection)));

@@ -54,7 +54,7 @@ impl<P: Platform> EventLoop<P> {
     pub(super) fn lost(&mut self, reason: CloseReason, wait: Option<Duration>) {
         let State::Up(up) = self.take_state() else { return };
         let mut up = *up;
-        if let (Some(address), CloseReason::Lost | CloseReason::Silent) = (self.info.address, &reason) {
+        if let (Some(address), CloseReason::Lost | CloseReason::Silent) = (self.info.login.address, &reason) {
             self.portals.failed(address);
         }
         let wait = wait.unwrap_or_else(|| up.session.time2wait());
@@ -74,7 +74,7 @@ impl<P: Platform> EventLoop<P> {
         self.pending.drop_all_but_commands();
         self.losses_without_progress += 1;
         let hopeless = self.losses_without_progress > MAX_LOSSES_WITHOUT_PROGRESS
-            || self.options.reconnect_timeout.is_zero()
+            || self.options.timeouts.reconnect.is_zero()
             || self.options.target.is_none();
         if hopeless || !self.leaving.is_empty() {
             let why = reason.to_string();
@@ -85,7 +85,7 @@ impl<P: Platform> EventLoop<P> {
             }
             return;
         }
-        let patience = wait + self.options.reconnect_timeout;
+        let patience = wait + self.options.timeouts.reconnect;
         tracing::warn!(%reason, ?wait, ?patience, "the session is lost: logging in again");
         self.patience = Some(self.now + patience);
         self.state = State::Waiting(self.now + wait);

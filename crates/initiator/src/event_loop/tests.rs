@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use engine::{Link, SlabRing, System, Token};
 use iscsi_core::initiator::command::{Command, Completion, Ending};
-use iscsi_core::initiator::login::LoggedIn;
+use iscsi_core::initiator::login::{FirstNumbers, LoggedIn};
 use iscsi_core::initiator::session::ManagementAnswer;
 use iscsi_core::params::Params;
 use iscsi_core::pdu_reader::PduReader;
@@ -46,10 +46,12 @@ fn established(slabs: &SlabRing) -> Established {
         tsih: Tsih(1),
         isid: Isid([0; 6]),
         cid: Cid(0),
-        cmd_sn: CmdSn(1),
-        exp_stat_sn: StatSn(1),
-        exp_cmd_sn: CmdSn(1),
-        max_cmd_sn: CmdSn(32),
+        numbers: FirstNumbers {
+            cmd_sn: CmdSn(1),
+            exp_stat_sn: StatSn(1),
+            exp_cmd_sn: CmdSn(1),
+            max_cmd_sn: CmdSn(32),
+        },
         portal_group_tag: None,
         target_alias: None,
         chap: None,

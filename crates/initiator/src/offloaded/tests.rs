@@ -3,6 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use iscsi_core::digest::DigestScope;
 use iscsi_core::initiator::command::{Command, Ending, WriteData};
+use iscsi_core::initiator::login::FirstNumbers;
 use iscsi_core::initiator::session::{Action, CloseReason};
 use iscsi_core::params::Params;
 use iscsi_core::pdu_reader::PduReader;
@@ -63,10 +64,12 @@ impl Play {
             tsih: Tsih(1),
             isid: Isid::random([1, 2, 3], 4),
             cid: CID,
-            cmd_sn: CmdSn(FIRST),
-            exp_stat_sn: StatSn(FIRST),
-            exp_cmd_sn: CmdSn(FIRST),
-            max_cmd_sn: CmdSn(FIRST).add(WINDOW),
+            numbers: FirstNumbers {
+                cmd_sn: CmdSn(FIRST),
+                exp_stat_sn: StatSn(FIRST),
+                exp_cmd_sn: CmdSn(FIRST),
+                max_cmd_sn: CmdSn(FIRST).add(WINDOW),
+            },
             portal_group_tag: None,
             target_alias: None,
             chap: None,
@@ -532,10 +535,12 @@ fn parameters_that_an_engine_does_not_take_are_refused() {
         tsih: Tsih(1),
         isid: Isid::random([1, 2, 3], 4),
         cid: CID,
-        cmd_sn: CmdSn(1),
-        exp_stat_sn: StatSn(1),
-        exp_cmd_sn: CmdSn(1),
-        max_cmd_sn: CmdSn(1),
+        numbers: FirstNumbers {
+            cmd_sn: CmdSn(1),
+            exp_stat_sn: StatSn(1),
+            exp_cmd_sn: CmdSn(1),
+            max_cmd_sn: CmdSn(1),
+        },
         portal_group_tag: None,
         target_alias: None,
         chap: None,

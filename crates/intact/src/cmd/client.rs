@@ -59,7 +59,7 @@ impl ClientArgs {
             url.take_option("portals", &self.portal.join(",")).map_err(|error| refused(&error))?;
         }
         if !self.local.is_empty() {
-            url.local_addresses.clone_from(&self.local);
+            url.paths.local_addresses.clone_from(&self.local);
         }
         if let Some(name) = &self.engine {
             url.take_option("engine", name).map_err(|error| refused(&error))?;
@@ -81,8 +81,8 @@ impl ClientArgs {
     /// The options of `url`.
     pub fn options(&self, url: &IscsiUrl) -> Result<Options, ExitCode> {
         let mut options = url.options().map_err(|error| fail(MISUSED, error))?;
-        options.command_timeout = self.timeout;
-        options.ports = initiator::default_port_directory();
+        options.timeouts.command = self.timeout;
+        options.port.ports = initiator::default_port_directory();
         #[cfg(feature = "rtl")]
         options.set_circuit(circuit());
         Ok(options)

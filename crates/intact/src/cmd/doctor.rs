@@ -154,7 +154,7 @@ fn examine(args: &Args, url: &IscsiUrl, out: &mut Examination) -> Result<(), Exi
         return Ok(());
     }
     let mut options = args.client.options(url)?;
-    options.reconnect_timeout = std::time::Duration::ZERO;
+    options.timeouts.reconnect = std::time::Duration::ZERO;
     // A missing unit is a result; the examination continues.
     let tags = options.protection.take();
     let Some(target) = &url.target else {
@@ -205,17 +205,19 @@ fn resolve(url: &IscsiUrl, out: &mut Examination) -> bool {
 /// How long connecting took, and what the login led to.
 fn opened(session: &Session, target: &IscsiName, out: &mut Examination) {
     let opening = session.opening();
-    let address = opening.address.map(|address| address.to_string()).unwrap_or_default();
+    let address = opening.login.address.map(|address| address.to_string()).unwrap_or_default();
     out.say(
         "connect",
         Verdict::Ok,
-        format!("{address} in {:.0} us", opening.connect_time.as_secs_f64() * 1e6),
+        format!("{address} in {:.0} us", opening.login.connect_time.as_secs_f64() * 1e6),
     );
-    let chap =
-        opening.chap.map_or("without CHAP".to_owned(), |algorithm| format!("by CHAP with {algorithm:?}"));
-    let tag = opening.portal_group_tag.map_or(String::new(), |tag| format!(", portal group {tag}"));
+    let chap = opening
+        .login
+        .chap
+        .map_or("without CHAP".to_owned(), |algorithm| format!("by CHAP with {algorithm:?}"));
+    let tag = opening.login.portal_group_tag.map_or(String::new(), |tag| format!(", portal group {tag}"));
     let login = out.say("login", Verdict::Ok, format!("{target}, {chap}{tag}"));
-    login.details = opening.keys.iter().map(KeyLine::to_string).collect();
+    login.details = opening.login.keys.iter().map(KeyLine::to_string).collect();
 }
 
 /// What the session has counted: digests that were verified, and what was damaged or lost.
@@ -263,7 +265,7 @@ fn discover(options: &initiator::Options, out: &mut Examination) {
 }
 
 fn parameters(session: &Session, out: &mut Examination) {
-    let params = &session.opening().params;
+    let params = &session.opening().login.params;
     let digest = |on: bool| if on { "CRC32C" } else { "none" };
     let both = params.digests.header && params.digests.data;
     let what = format!("header {}, data {}", digest(params.digests.header), digest(params.digests.data));
@@ -298,7 +300,7 @@ fn parameters(session: &Session, out: &mut Examination) {
 
 /// Pings with data of odd lengths: the reply must have the same data.
 fn pings(session: &Session, out: &mut Examination) {
-    let most = session.opening().params.max_send_data_segment_length.min(64 * 1024) as usize;
+    let most = session.opening().login.params.max_send_data_segment_length.min(64 * 1024) as usize;
     for length in [1, 2, 3, 4, 5, 511, 4096, most] {
         let data: Vec<u8> = (0..length).map(|n| (n * 7 + length) as u8).collect();
         match session.ping(Bytes::from(data)) {

@@ -100,9 +100,9 @@ fn sessions(list: &[SessionInfo]) -> String {
             None => "-",
         };
         table.row(vec![
-            session.tsih.to_string(),
-            session.target.clone().unwrap_or_else(|| "(discovery)".to_owned()),
-            session.initiator.clone(),
+            session.names.tsih.to_string(),
+            session.names.target.clone().unwrap_or_else(|| "(discovery)".to_owned()),
+            session.names.initiator.clone(),
             if peers.is_empty() { "-".to_owned() } else { peers.join(",") },
             format!("{}/{}", session.connections.len(), session.max_connections()),
             of_shard(|place| place.shard),
@@ -132,7 +132,7 @@ fn luns(list: &[LunInfo]) -> String {
         "ERRORS",
     ]);
     for lun in list {
-        let mode = match (&lun.failed_flush, lun.read_only, lun.write_cache) {
+        let mode = match (&lun.failed_flush, lun.face.read_only, lun.face.write_cache) {
             _ if lun.missing.is_some() => "missing",
             (Some(_), ..) => "failed",
             (None, true, _) => "read-only",
@@ -142,16 +142,16 @@ fn luns(list: &[LunInfo]) -> String {
         table.row(vec![
             lun.target.clone(),
             lun.lun.to_string(),
-            bytes(lun.size_bytes),
-            lun.logical_block_bytes.to_string(),
+            bytes(lun.face.size_bytes),
+            lun.face.logical_block_bytes.to_string(),
             lun.store.clone(),
-            lun.serial.clone(),
+            lun.face.serial.clone(),
             mode.to_owned(),
-            lun.reads.to_string(),
-            bytes(lun.read_bytes),
-            lun.writes.to_string(),
-            bytes(lun.written_bytes),
-            lun.errors.to_string(),
+            lun.counts.reads.to_string(),
+            bytes(lun.counts.read_bytes),
+            lun.counts.writes.to_string(),
+            bytes(lun.counts.written_bytes),
+            lun.counts.errors.to_string(),
         ]);
     }
     let mut text = table.text();
@@ -207,7 +207,7 @@ fn logins(list: &[LoginEvent]) -> String {
     for event in list {
         table.row(vec![
             humantime::format_rfc3339_seconds(event.time).to_string(),
-            match event.accepted {
+            match event.end.accepted {
                 true => "accepted",
                 false if event.is_redirection() => "redirected",
                 false => "refused",
@@ -217,18 +217,18 @@ fn logins(list: &[LoginEvent]) -> String {
             or_dash(event.initiator.as_deref()),
             or_dash(event.account.as_deref()),
             or_dash(event.target.as_deref()),
-            event.stage.to_string(),
-            format!("{:04x} {}", event.code, event.status),
+            event.end.stage.to_string(),
+            format!("{:04x} {}", event.end.code, event.end.status),
         ]);
     }
     let mut text = table.text();
     // The last refusal in full: this is what people look for.
-    if let Some(event) = list.iter().rev().find(|event| !event.accepted && !event.is_redirection()) {
+    if let Some(event) = list.iter().rev().find(|event| !event.end.accepted && !event.is_redirection()) {
         text.push_str(&format!(
             "\nThe last refusal: {}\n  rule:   {}\n  remedy: {}\nAll of them in full: --json\n",
-            plain(&event.what),
-            plain(&event.rule),
-            plain(&event.remedy)
+            plain(&event.end.what),
+            plain(&event.end.rule),
+            plain(&event.end.remedy)
         ));
     }
     text

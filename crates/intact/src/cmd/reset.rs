@@ -97,7 +97,7 @@ fn ask(args: &Args) -> Result<Answer, ExitCode> {
     }
     options.session.management_timeout = args.client.timeout;
     let session = Session::connect(options).map_err(|error| refused(&error))?;
-    if function.is_level_2() && session.opening().params.protocol_level < 2 {
+    if function.is_level_2() && session.opening().login.params.protocol_level < 2 {
         let why = "the target does not know iSCSIProtocolLevel 2 (RFC 7144), where this function is";
         return Err(fail(FAILED, why));
     }

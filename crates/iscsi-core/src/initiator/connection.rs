@@ -119,7 +119,7 @@ impl Connection {
             state: ConnectionState::Up,
             max_send: login.params.max_send_data_segment_length,
             max_recv: login.params.max_recv_data_segment_length,
-            statuses: StatusLedger::new(login.exp_stat_sn),
+            statuses: StatusLedger::new(login.numbers.exp_stat_sn),
             asking: Asking::default(),
             heard: Heard { pdu: now, transport: now },
             keepalive: None,

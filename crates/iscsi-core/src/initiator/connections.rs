@@ -73,7 +73,7 @@ impl InitiatorSession {
         }
         // Whichever connection joined: it can log the failed ones out, so they need not come back for that.
         self.connecting_is_over();
-        self.window.update(login.exp_cmd_sn, login.max_cmd_sn, now);
+        self.window.update(login.numbers.exp_cmd_sn, login.numbers.max_cmd_sn, now);
         self.connections.push(Connection::new(login, now));
         self.recover_connections();
         self.settle();

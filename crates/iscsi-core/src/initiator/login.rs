@@ -104,14 +104,8 @@ pub struct LoggedIn {
     pub isid: Isid,
     /// CID used.
     pub cid: Cid,
-    /// CmdSN of the first command.
-    pub cmd_sn: CmdSn,
-    /// The next StatSN to expect.
-    pub exp_stat_sn: StatSn,
-    /// ExpCmdSN in the final response.
-    pub exp_cmd_sn: CmdSn,
-    /// MaxCmdSN in the final response.
-    pub max_cmd_sn: CmdSn,
+    /// The numbers that full feature phase begins with.
+    pub numbers: FirstNumbers,
     /// TargetPortalGroupTag, if the target sent it.
     pub portal_group_tag: Option<u16>,
     /// TargetAlias, if the target sent it.
@@ -120,6 +114,19 @@ pub struct LoggedIn {
     pub chap: Option<ChapAlgorithm>,
     /// All keys of the login in order.
     pub keys: Vec<KeyLine>,
+}
+
+/// The numbers that the full feature phase of a connection begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FirstNumbers {
+    /// CmdSN of the first command.
+    pub cmd_sn: CmdSn,
+    /// The next StatSN to expect.
+    pub exp_stat_sn: StatSn,
+    /// ExpCmdSN in the final response.
+    pub exp_cmd_sn: CmdSn,
+    /// MaxCmdSN in the final response.
+    pub max_cmd_sn: CmdSn,
 }
 
 /// The login of one connection.
@@ -440,10 +447,12 @@ impl InitiatorLogin {
             tsih: response.tsih,
             isid: self.config.isid,
             cid: self.config.cid,
-            cmd_sn: self.config.cmd_sn,
-            exp_stat_sn: self.exp_stat_sn,
-            exp_cmd_sn: response.exp_cmd_sn,
-            max_cmd_sn: response.max_cmd_sn,
+            numbers: FirstNumbers {
+                cmd_sn: self.config.cmd_sn,
+                exp_stat_sn: self.exp_stat_sn,
+                exp_cmd_sn: response.exp_cmd_sn,
+                max_cmd_sn: response.max_cmd_sn,
+            },
             portal_group_tag: self.portal_group_tag,
             target_alias: self.target_alias.take(),
             chap: self.security.algorithm(),

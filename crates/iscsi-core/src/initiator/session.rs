@@ -158,7 +158,7 @@ impl InitiatorSession {
             discovery: login.discovery,
             config,
             phase: Phase::Active,
-            window: CommandWindow::new(login.cmd_sn, login.max_cmd_sn),
+            window: CommandWindow::new(login.numbers.cmd_sn, login.numbers.max_cmd_sn),
             tasks: TaskTable::default(),
             connections: Self::leading(login, now),
             turns: Turns::default(),

@@ -106,6 +106,17 @@ pub(super) struct Numbers {
     pub max_cmd_sn: CmdSn,
 }
 
+/// Data for writes that a session holds or has room for, bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DataOutHeld {
+    /// Solicitation budget in use: write data that has been, or is about to be, requested by R2T.
+    pub solicited_bytes: u64,
+    /// Unsolicited data received or still allowed, of commands whose data the device server has not requested yet.
+    pub early_bytes: u64,
+    /// Received for commands whose data is not complete yet.
+    pub kept_bytes: u64,
+}
+
 /// What a session holds at one moment. None of it outlives the session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Holdings {
@@ -121,12 +132,8 @@ pub struct Holdings {
     pub waits: usize,
     /// Commands that wait for solicitation budget.
     pub unsolicited: usize,
-    /// Solicitation budget in use: write data that has been, or is about to be, requested by R2T, bytes.
-    pub solicited_bytes: u64,
-    /// Unsolicited data received or still allowed, of commands whose data the device server has not requested yet, bytes.
-    pub early_bytes: u64,
-    /// Data-Out held for commands whose data is not complete yet, bytes.
-    pub data_out_bytes: u64,
+    /// Data for writes.
+    pub data_out: DataOutHeld,
     /// Commands whose connection is lost and that have not been reassigned, completed ones included.
     pub orphans: usize,
     /// Completed commands that are kept until their status is acknowledged.
@@ -317,9 +324,11 @@ impl TargetSession {
             drains: self.aborts.drains(),
             waits: self.aborts.waits(),
             unsolicited: self.writes.waiting(),
-            solicited_bytes: self.writes.solicited_bytes(),
-            early_bytes: self.writes.early_bytes(),
-            data_out_bytes: self.tasks.iter().map(|(_, task)| task.kept_bytes()).sum(),
+            data_out: DataOutHeld {
+                solicited_bytes: self.writes.solicited_bytes(),
+                early_bytes: self.writes.early_bytes(),
+                kept_bytes: self.tasks.iter().map(|(_, task)| task.kept_bytes()).sum(),
+            },
             orphans: self.tasks.iter().filter(|(_, task)| task.orphan).count()
                 + self.retained.iter().filter(|outcome| outcome.orphan).count(),
             retained: self.retained.len(),

@@ -238,7 +238,7 @@ fn r2t_01_solicitation_is_bounded() {
          T< R2t itt=2 ttt=2 len=1024
          T< ScsiResponse itt=1",
     );
-    assert_eq!(peer.session().holdings().solicited_bytes, 1424);
+    assert_eq!(peer.session().holdings().data_out.solicited_bytes, 1424);
 }
 
 /// Commands whose requested data does not arrive give up their memory: data that still arrives is discarded, and the command may

@@ -126,7 +126,7 @@ fn dat_05_unsolicited_data_in_any_order() {
          I> DataOut itt=1 data_sn=1 offset=512 data=512
          D> need itt=1 bytes=2048",
     );
-    assert_eq!(peer.session().holdings().data_out_bytes, 1536);
+    assert_eq!(peer.session().holdings().data_out.kept_bytes, 1536);
     peer.play(
         "I> DataOut itt=1 data_sn=2 offset=1024 data=512 F
          D< DataOut itt=1 bytes=2048
@@ -193,7 +193,7 @@ fn dat_05_overlap_and_missing_data_fail_the_task() {
              T< Reject reason=InvalidPduField of_opcode=0x05 of_itt=1
              D< Abandon itt=1"
         ));
-        assert_eq!(peer.session().holdings().data_out_bytes, 0, "nothing is kept for it");
+        assert_eq!(peer.session().holdings().data_out.kept_bytes, 0, "nothing is kept for it");
         peer.play(
             "D> gone itt=1
              I> DataOut itt=1 ttt=0 data_sn=2 F
@@ -228,7 +228,7 @@ fn dat_05_the_holes_of_a_task_are_bounded() {
     for n in 0..1024 {
         peer.play(&format!("I> DataOut itt=1 ttt=0 data_sn={n} offset={} data=1", 2 * n + 1));
     }
-    assert_eq!(peer.session().holdings().data_out_bytes, 1024);
+    assert_eq!(peer.session().holdings().data_out.kept_bytes, 1024);
     peer.play(
         "I> DataOut itt=1 ttt=0 data_sn=1024 offset=60000 data=1
          T< Reject reason=InvalidPduField of_opcode=0x05 of_itt=1

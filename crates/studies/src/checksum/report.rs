@@ -28,15 +28,22 @@ pub(crate) struct Measurement {
     /// The kernel measured instead, on a machine without the instructions.
     pub substitute: Option<String>,
     pub method: Method,
-    pub calls_per_sample: usize,
-    /// The number of samples taken again because another program ran during them.
-    pub retaken_samples: usize,
+    #[serde(flatten)]
+    pub sampling: Sampling,
     pub bytes: usize,
     pub cycles_per_byte: Summary,
     /// Whether a sample takes so few steps of the counter that the median can only be one of a few values. Means are finer.
     pub coarse: bool,
     /// 10^9 bytes per second, from the median; from the trimmed mean where that is coarse.
     pub gb_per_s: f64,
+}
+
+/// How a measurement was sampled.
+#[derive(Debug, Serialize)]
+pub(crate) struct Sampling {
+    pub calls_per_sample: usize,
+    /// The number of samples taken again because another program ran during them.
+    pub retaken_samples: usize,
 }
 
 /// One algorithm over the large buffer.
@@ -106,8 +113,7 @@ fn measurement(group: &Group, samples: &Samples, frequency: &Frequency) -> Measu
         origin: *origin,
         substitute: substitute.clone(),
         method: group.method,
-        calls_per_sample: samples.calls,
-        retaken_samples: samples.retaken,
+        sampling: Sampling { calls_per_sample: samples.calls, retaken_samples: samples.retaken },
         bytes: samples.bytes,
         cycles_per_byte,
         coarse,

@@ -61,7 +61,7 @@ fn the_machine(blocks: &mut Vec<Block>, report: &Report) {
     fact("an empty sample", format!("{} cycles", short(frequency.empty_sample_cycles)));
     facts.extend(report.noise.facts());
     let samples: usize = report.measurements.iter().map(|m| m.cycles_per_byte.samples).sum();
-    let retaken: usize = report.measurements.iter().map(|m| m.retaken_samples).sum();
+    let retaken: usize = report.measurements.iter().map(|m| m.sampling.retaken_samples).sum();
     facts.push(("samples", format!("{samples}, of which {retaken} were taken again after a context switch")));
     let coarse = report.measurements.iter().filter(|m| m.coarse).count();
     let rows = report.measurements.len();
@@ -299,7 +299,7 @@ fn extra_bytes(blocks: &mut Vec<Block>, report: &Report, thesis: &Thesis, number
 fn every_size(blocks: &mut Vec<Block>, report: &Report, thesis: &Thesis, first: &Measurement) {
     let beds: Vec<Bed> =
         Bed::ALL.into_iter().filter(|bed| !thesis.curve(&first.name, *bed).is_empty()).collect();
-    let calls = match first.calls_per_sample {
+    let calls = match first.sampling.calls_per_sample {
         1 => "one call a sample",
         _ => "many calls a sample",
     };

@@ -18,7 +18,7 @@ use integrity::SegmentMut;
 use iscsi_core::Time;
 use iscsi_core::digest::{DIGEST_BYTES, DigestScope};
 use iscsi_core::initiator::command::{Command, Ending};
-use iscsi_core::initiator::login::LoggedIn;
+use iscsi_core::initiator::login::{FirstNumbers, LoggedIn};
 use iscsi_core::initiator::session::{Action, InitiatorSession, SessionConfig};
 use iscsi_core::params::Params;
 use iscsi_core::pdu_reader::{PduReader, RxPdu};
@@ -273,10 +273,12 @@ pub(super) fn login(params: &Params, cid: Cid, cmd_sn: CmdSn) -> LoggedIn {
         tsih: Tsih(1),
         isid: Isid([0x80, 1, 2, 3, 0, 0]),
         cid,
-        cmd_sn,
-        exp_stat_sn: StatSn(1),
-        exp_cmd_sn: cmd_sn,
-        max_cmd_sn: cmd_sn.add(1024),
+        numbers: FirstNumbers {
+            cmd_sn,
+            exp_stat_sn: StatSn(1),
+            exp_cmd_sn: cmd_sn,
+            max_cmd_sn: cmd_sn.add(1024),
+        },
         portal_group_tag: Some(1),
         target_alias: None,
         chap: None,

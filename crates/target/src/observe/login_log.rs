@@ -38,6 +38,14 @@ pub struct LoginEvent {
     /// The account: the CHAP name that was authenticated, or that a refused login tried to use.
     #[serde(default)]
     pub account: Option<String>,
+    /// How it ended.
+    #[serde(flatten)]
+    pub end: LoginEnd,
+}
+
+/// How a login ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoginEnd {
     /// Whether it was accepted.
     pub accepted: bool,
     /// Stage in which it ended.
@@ -73,14 +81,16 @@ impl LoginEvent {
         refusal: &Refusal,
     ) -> Self {
         Self {
-            stage: stage_words(stage),
-            code: refusal.status.code(),
-            status: refusal.status.to_string(),
-            rule: Cow::Borrowed(refusal.rule),
-            what: refusal.what.clone(),
-            remedy: refusal.remedy.clone(),
             account: refusal.chap_name.clone(),
-            accepted: false,
+            end: LoginEnd {
+                accepted: false,
+                stage: stage_words(stage),
+                code: refusal.status.code(),
+                status: refusal.status.to_string(),
+                rule: Cow::Borrowed(refusal.rule),
+                what: refusal.what.clone(),
+                remedy: refusal.remedy.clone(),
+            },
             ..Self::accepted(time, peer, portal, names)
         }
     }
@@ -99,16 +109,18 @@ impl LoginEvent {
             initiator: names.map(|names| names.initiator.to_string()),
             target: names.and_then(|names| names.target.as_ref()).map(ToString::to_string),
             account: None,
-            accepted: true,
-            stage: stage_words(LoginStage::FullFeature),
-            code: LoginStatus::Success.code(),
-            status: LoginStatus::Success.to_string(),
-            rule: Cow::Borrowed(""),
-            what: match names {
-                Some(names) if names.discovery => "discovery session".to_owned(),
-                _ => "normal session".to_owned(),
+            end: LoginEnd {
+                accepted: true,
+                stage: stage_words(LoginStage::FullFeature),
+                code: LoginStatus::Success.code(),
+                status: LoginStatus::Success.to_string(),
+                rule: Cow::Borrowed(""),
+                what: match names {
+                    Some(names) if names.discovery => "discovery session".to_owned(),
+                    _ => "normal session".to_owned(),
+                },
+                remedy: String::new(),
             },
-            remedy: String::new(),
         }
     }
 
@@ -119,7 +131,7 @@ impl LoginEvent {
 
     /// Whether the initiator was redirected: neither accepted nor refused.
     pub fn is_redirection(&self) -> bool {
-        LoginStatus::from(self.code).class() == 1
+        LoginStatus::from(self.end.code).class() == 1
     }
 
     /// Writes it to the log.
@@ -127,10 +139,11 @@ impl LoginEvent {
         let initiator = self.initiator.as_deref().unwrap_or("-");
         let target = self.target.as_deref().unwrap_or("-");
         let account = self.account.as_deref().unwrap_or("-");
-        if self.accepted {
-            tracing::info!(target: "intact::login", peer = %self.peer, portal = %self.portal, initiator, target, account, "accepted: {}", self.what);
+        let end = &self.end;
+        if end.accepted {
+            tracing::info!(target: "intact::login", peer = %self.peer, portal = %self.portal, initiator, target, account, "accepted: {}", end.what);
         } else if self.is_redirection() {
-            tracing::info!(target: "intact::login", peer = %self.peer, portal = %self.portal, initiator, target, "redirected: {}", self.what);
+            tracing::info!(target: "intact::login", peer = %self.peer, portal = %self.portal, initiator, target, "redirected: {}", end.what);
         } else {
             tracing::warn!(
                 target: "intact::login",
@@ -139,12 +152,12 @@ impl LoginEvent {
                 initiator,
                 target,
                 account,
-                stage = &*self.stage,
-                status = format_args!("{:04x} {}", self.code, self.status),
-                rule = &*self.rule,
-                remedy = self.remedy,
+                stage = &*end.stage,
+                status = format_args!("{:04x} {}", end.code, end.status),
+                rule = &*end.rule,
+                remedy = end.remedy,
                 "login refused: {}",
-                self.what
+                end.what
             );
         }
     }
@@ -181,14 +194,14 @@ impl LoginLog {
         let mut inner = self.0.lock();
         let number = inner.next;
         inner.next += 1;
-        if event.accepted {
+        if event.end.accepted {
             inner.accepted_count += 1;
             keep(&mut inner.accepted, ACCEPTED_KEPT, (number, event));
         } else if event.is_redirection() {
             inner.redirected_count += 1;
             keep(&mut inner.accepted, ACCEPTED_KEPT, (number, event));
         } else {
-            let mut reason = LoginReason { code: event.code, rule: event.rule.clone() };
+            let mut reason = LoginReason { code: event.end.code, rule: event.end.rule.clone() };
             if inner.reasons.len() >= MAX_REASONS && !inner.reasons.contains_key(&reason) {
                 reason = LoginReason { code: 0, rule: Cow::Borrowed("other") };
             }
@@ -262,13 +275,15 @@ mod tests {
             initiator: None,
             target: None,
             account: Some("alice".into()),
-            accepted: false,
-            stage: "security negotiation".into(),
-            code: 0x0203,
-            status: LoginStatus::NotFound.to_string(),
-            rule: "a rule".into(),
-            what: "what".into(),
-            remedy: "remedy".into(),
+            end: LoginEnd {
+                accepted: false,
+                stage: "security negotiation".into(),
+                code: 0x0203,
+                status: LoginStatus::NotFound.to_string(),
+                rule: "a rule".into(),
+                what: "what".into(),
+                remedy: "remedy".into(),
+            },
         };
         assert_eq!(event, expected);
     }
@@ -281,8 +296,8 @@ mod tests {
         }
         let kept = log.recent();
         assert_eq!(kept.len(), REFUSED_KEPT);
-        assert_eq!(kept[0].what, "event 5");
-        assert_eq!(kept[REFUSED_KEPT - 1].what, format!("event {}", REFUSED_KEPT + 4));
+        assert_eq!(kept[0].end.what, "event 5");
+        assert_eq!(kept[REFUSED_KEPT - 1].end.what, format!("event {}", REFUSED_KEPT + 4));
         let counts: Vec<_> =
             log.refused_counts().into_iter().map(|(reason, count)| (reason.code, count)).collect();
         assert_eq!(counts, [(0x0201, 502), (0x0203, 503)]);
@@ -299,7 +314,7 @@ mod tests {
         }
         let kept = log.recent();
         assert_eq!(kept.len(), ACCEPTED_KEPT + 1);
-        assert!(!kept[0].accepted, "the first accepted one was pushed out, the refused one was not");
+        assert!(!kept[0].end.accepted, "the first accepted one was pushed out, the refused one was not");
         assert_eq!(log.accepted_count(), 1001);
     }
 
@@ -328,7 +343,9 @@ mod tests {
     fn reasons_are_bounded() {
         let log = LoginLog::default();
         for n in 0..2 * MAX_REASONS {
-            log.record(LoginEvent { rule: Cow::Owned(format!("rule {n}")), ..refused(0) });
+            let mut event = refused(0);
+            event.end.rule = Cow::Owned(format!("rule {n}"));
+            log.record(event);
         }
         let counts = log.refused_counts();
         assert_eq!(counts.len(), MAX_REASONS + 1);

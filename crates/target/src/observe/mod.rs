@@ -16,11 +16,11 @@ pub mod view;
 use std::time::Duration;
 
 pub use events::{EventKind, Events};
-pub use login_log::{LoginEvent, LoginLog};
+pub use login_log::{LoginEnd, LoginEvent, LoginLog};
 pub use metrics::{LunStats, Metrics, Op, SessionStats};
 pub use view::{
-    AccessStateInfo, ConnectionInfo, LunChange, LunInfo, Negotiated, Place, RecoveryInfo, ServerView,
-    SessionInfo, TargetInfo,
+    AccessStateInfo, ConnectionInfo, LunChange, LunCounts, LunFace, LunInfo, Negotiated, Place, RecoveryInfo,
+    ServerView, SessionInfo, SessionNames, TargetInfo,
 };
 
 use crate::failures::Failures;
@@ -47,7 +47,7 @@ impl Default for Observe {
 impl Observe {
     /// Keeps and counts a login, and logs it unless there were too many.
     pub fn record_login(&self, event: LoginEvent, now: Duration) {
-        let kind = match event.accepted || event.is_redirection() {
+        let kind = match event.end.accepted || event.is_redirection() {
             true => EventKind::LoginAccepted,
             false => EventKind::LoginRefused,
         };

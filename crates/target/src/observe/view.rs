@@ -57,9 +57,9 @@ pub enum LunChange {
     Reopened,
 }
 
-/// One session.
+/// What identifies a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SessionInfo {
+pub struct SessionNames {
     /// TargetName; `None` in a discovery session.
     pub target: Option<String>,
     /// InitiatorName.
@@ -70,6 +70,14 @@ pub struct SessionInfo {
     pub tsih: u16,
     /// CHAP name with which the initiator authenticated.
     pub authenticated_as: Option<String>,
+}
+
+/// One session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionInfo {
+    /// Who is in it.
+    #[serde(flatten)]
+    pub names: SessionNames,
     /// When it was created.
     #[serde(with = "rfc3339")]
     pub since: SystemTime,
@@ -192,18 +200,9 @@ pub struct ConnectionInfo {
     pub digests_failed: u64,
 }
 
-/// One logical unit.
+/// What hosts see of a logical unit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LunInfo {
-    /// TargetName.
-    pub target: String,
-    /// LUN.
-    pub lun: u16,
-    /// Where its blocks are stored, as in the configuration.
-    pub store: String,
-    /// Why its store is unavailable: then the unit is not ready, and its size is unknown.
-    #[serde(default)]
-    pub missing: Option<String>,
+pub struct LunFace {
     /// Size, bytes.
     pub size_bytes: u64,
     /// Logical block, bytes.
@@ -216,6 +215,11 @@ pub struct LunInfo {
     pub read_only: bool,
     /// Whether a volatile write cache is reported.
     pub write_cache: bool,
+}
+
+/// What hosts have done with a logical unit since the server started.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LunCounts {
     /// Commands that read the medium.
     pub reads: u64,
     /// Commands that wrote the medium.
@@ -226,6 +230,26 @@ pub struct LunInfo {
     pub written_bytes: u64,
     /// Commands that failed with an error of the medium or the server.
     pub errors: u64,
+}
+
+/// One logical unit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LunInfo {
+    /// TargetName.
+    pub target: String,
+    /// LUN.
+    pub lun: u16,
+    /// Where its blocks are stored, as in the configuration.
+    pub store: String,
+    /// Why its store is unavailable: then the unit is not ready, and its size is unknown.
+    #[serde(default)]
+    pub missing: Option<String>,
+    /// What hosts see.
+    #[serde(flatten)]
+    pub face: LunFace,
+    /// What hosts have done.
+    #[serde(flatten)]
+    pub counts: LunCounts,
     /// Why a flush failed: writes are rejected until the unit is opened again. `None`: no flush failed.
     #[serde(default)]
     pub failed_flush: Option<String>,

@@ -19,7 +19,7 @@ use super::slots::SessionKey;
 use super::{STORE_PATIENCE, Shard};
 use crate::config::PortalConfig;
 use crate::device::UnitEvent;
-use crate::observe::{ConnectionInfo, Negotiated, Place, RecoveryInfo, SessionInfo};
+use crate::observe::{ConnectionInfo, Negotiated, Place, RecoveryInfo, SessionInfo, SessionNames};
 use crate::registry::TargetNode;
 
 /// How long the initiators of sessions that a new configuration no longer allows may take to log out.
@@ -234,12 +234,14 @@ impl<P: Platform> Shard<P> {
             });
         }
         SessionInfo {
-            // A discovery session may name a target as well, but is not attached to it.
-            target: entry.target.as_ref().map(|target| target.name.to_string()),
-            initiator: names.initiator.to_string(),
-            isid: names.isid.to_string(),
-            tsih: session.tsih().0,
-            authenticated_as: entry.nexus.account.as_deref().map(str::to_owned),
+            names: SessionNames {
+                // A discovery session may name a target as well, but is not attached to it.
+                target: entry.target.as_ref().map(|target| target.name.to_string()),
+                initiator: names.initiator.to_string(),
+                isid: names.isid.to_string(),
+                tsih: session.tsih().0,
+                authenticated_as: entry.nexus.account.as_deref().map(str::to_owned),
+            },
             since: entry.since,
             connections,
             negotiated: Negotiated::all(params),

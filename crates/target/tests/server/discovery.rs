@@ -149,7 +149,7 @@ fn dsc_08_unnamed_discovery_is_one_per_initiator_isid_and_portal() {
     // One that names a target is not attached to it either.
     let mut naming = lab.login(&lab.discovery_script("b").key("TargetName", TARGET));
     naming.ping().unwrap();
-    assert!(lab.sessions().iter().all(|session| session.target.is_none()));
+    assert!(lab.sessions().iter().all(|session| session.names.target.is_none()));
     naming.log_out().unwrap();
     lab.wait_for_sessions(2);
     // A normal session with that ISID is a different session.

@@ -355,8 +355,8 @@ fn nam_04_300_parallel_sessions_of_one_host() {
     });
     let infos = lab.sessions();
     assert_eq!(infos.len(), 300);
-    assert_eq!(infos.iter().map(|info| &info.isid).collect::<HashSet<_>>().len(), 300);
-    assert_eq!(infos.iter().map(|info| info.tsih).collect::<HashSet<_>>().len(), 300);
+    assert_eq!(infos.iter().map(|info| &info.names.isid).collect::<HashSet<_>>().len(), 300);
+    assert_eq!(infos.iter().map(|info| info.names.tsih).collect::<HashSet<_>>().len(), 300);
     for (lba, session) in (0..).zip(&mut sessions) {
         session.clear_unit_attentions().unwrap();
         session.run_good(&write(lba, lba as u8)).unwrap();
@@ -436,6 +436,9 @@ fn a_login_in_pieces_meets_its_session() {
         let status = peer.login_reply(last).unwrap().response.status;
         assert_eq!(status, LoginStatus::Success, "cut at {cut}");
         old.peer.until_closed().unwrap();
-        assert_eq!(lab.sessions().iter().filter(|info| info.isid == script.isid.to_string()).count(), 1);
+        assert_eq!(
+            lab.sessions().iter().filter(|info| info.names.isid == script.isid.to_string()).count(),
+            1
+        );
     }
 }

@@ -39,7 +39,11 @@ fn what_fails_is_counted_by_its_reason_and_moves_no_bytes() {
             assert!(!session.run(&write(lba, 2)).unwrap().is_good());
         }
         let lun = lab.server.luns().remove(0);
-        assert_eq!((lun.writes, lun.written_bytes, lun.errors), (4, u64::from(BLOCK), 3), "{reason}");
+        assert_eq!(
+            (lun.counts.writes, lun.counts.written_bytes, lun.counts.errors),
+            (4, u64::from(BLOCK), 3),
+            "{reason}"
+        );
         assert_eq!(sample(&lab, "intact_lun_errors_total", &format!("op=\"write\",reason=\"{reason}\"")), 3);
         assert_eq!(sample(&lab, "intact_lun_bytes_total", "op=\"write\""), u64::from(BLOCK));
     }
@@ -57,8 +61,8 @@ fn a_command_whose_store_panics_is_counted_too() {
         let lab = Lab::with_store(config(), 0, Arc::new(store));
         let mut session = lab.session("a");
         assert_eq!(sense(&session.run(&write(13, 1)).unwrap()), Some((4, 0x44, 0)));
-        assert_eq!(lab.server.luns()[0].errors, 1, "{placement:?}");
-        assert_eq!(lab.server.luns()[0].written_bytes, 0, "{placement:?}");
+        assert_eq!(lab.server.luns()[0].counts.errors, 1, "{placement:?}");
+        assert_eq!(lab.server.luns()[0].counts.written_bytes, 0, "{placement:?}");
     }
 }
 
@@ -67,7 +71,7 @@ fn a_host_that_asks_for_the_wrong_thing_is_no_error_of_the_unit() {
     let lab = Lab::start(config());
     let mut session = lab.session("a");
     assert!(!session.run(&Command::read_16(1 << 40, 1, BLOCK)).unwrap().is_good());
-    assert_eq!(lab.server.luns()[0].errors, 0);
+    assert_eq!(lab.server.luns()[0].counts.errors, 0);
     assert_eq!(sample(&lab, "intact_lun_errors_total", "op=\"read\",reason=\"illegal_request\""), 1);
 }
 
@@ -97,9 +101,9 @@ fn a_login_that_the_initiator_gives_up_is_told_of() {
     let logins = &lab.server.observe().logins;
     until(|| !logins.recent().is_empty());
     let event = logins.recent().remove(0);
-    assert!(!event.accepted && event.what.contains("given up"), "{event:?}");
+    assert!(!event.end.accepted && event.end.what.contains("given up"), "{event:?}");
     assert_eq!(event.initiator.as_deref(), Some("iqn.2026-01.org.example:gives-up"));
-    assert_eq!(event.stage, "security negotiation");
+    assert_eq!(event.end.stage, "security negotiation");
     assert_eq!(logins.refused_counts().len(), 1);
 }
 

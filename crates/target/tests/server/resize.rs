@@ -287,7 +287,7 @@ fn units_are_changed_by_the_control_socket() {
     assert_eq!(event(&mut session), (Some(3), 6, 0x2a, 0x01));
     session.clear_unit_attentions().unwrap();
     assert_eq!(sense(&session.run(&write(1, 1)).unwrap()), Some((7, 0x27, 0)));
-    assert!(lab.server.luns()[0].read_only);
+    assert!(lab.server.luns()[0].face.read_only);
     assert!(lab.server.change_lun(&name, 4, LunChange::Size(None)).unwrap_err().contains("intact ls luns"));
     assert!(lab.server.change_lun("iqn.none", 3, LunChange::Size(None)).is_err());
     drop((session, lab));

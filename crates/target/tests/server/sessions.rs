@@ -205,7 +205,7 @@ fn ses_04_a_session_without_connection_is_kept_for_its_time_and_not_longer() {
     let long = lab.login(&timers("0", "20"));
     let (tsih, script) = (long.logged_in.tsih, joining(&long));
     drop(long);
-    until(|| lab.sessions().iter().any(|info| info.tsih == tsih.0 && info.connections.is_empty()));
+    until(|| lab.sessions().iter().any(|info| info.names.tsih == tsih.0 && info.connections.is_empty()));
     let mut back = lab.login(&script);
     assert_eq!(back.logged_in.tsih, tsih);
     back.ping().unwrap();

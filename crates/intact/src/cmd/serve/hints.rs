@@ -55,8 +55,8 @@ fn one_line(
                 "target": lun.target,
                 "lun": lun.lun,
                 "store": lun.store,
-                "size_bytes": lun.size_bytes,
-                "serial": lun.serial,
+                "size_bytes": lun.face.size_bytes,
+                "serial": lun.face.serial,
                 "url": portal.map(|portal| format!("iscsi://{portal}/{}/{}", lun.target, lun.lun)),
                 "nbd": exports.map(|at| format!("nbd://{at}/{}", name_of(&lun.target, lun.lun))),
             })
@@ -88,7 +88,7 @@ fn to_paste(
         table.row(vec![
             lun.target.clone(),
             lun.lun.to_string(),
-            output::bytes(lun.size_bytes),
+            output::bytes(lun.face.size_bytes),
             lun.store.clone(),
         ]);
     }

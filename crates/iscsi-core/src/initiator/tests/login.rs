@@ -170,11 +170,14 @@ fn lgn_18_one_round_trip_without_authentication() {
         ("TargetAlias", "d"),
     ]);
     let session = session.unwrap().unwrap();
-    assert_eq!((session.tsih, session.cmd_sn, session.exp_stat_sn), (Tsih(7), CmdSn(123), StatSn(0)));
+    assert_eq!(
+        (session.tsih, session.numbers.cmd_sn, session.numbers.exp_stat_sn),
+        (Tsih(7), CmdSn(123), StatSn(0))
+    );
     assert_eq!((session.portal_group_tag, session.target_alias.as_deref()), (Some(1), Some("d")));
     assert!(session.params.digests.header && session.params.digests.data);
     assert_eq!(session.params.max_send_data_segment_length, 65536);
-    assert_eq!(session.max_cmd_sn, CmdSn(132));
+    assert_eq!(session.numbers.max_cmd_sn, CmdSn(132));
 }
 
 // covers: DSC-07 KEY-02

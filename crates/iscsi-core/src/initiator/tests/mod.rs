@@ -21,7 +21,7 @@ use iscsi_wire::{
 };
 
 use super::command::{Command, Completion, Ending};
-use super::login::LoggedIn;
+use super::login::{FirstNumbers, LoggedIn};
 use super::session::{Action, CloseReason, InitiatorSession, Scheduling, SessionConfig};
 use crate::Time;
 use crate::params::Params;
@@ -92,7 +92,7 @@ impl Script {
             stat_sn: StatSn(FIRST),
             other_stat_sn: Vec::new(),
             exp_cmd_sn: CmdSn(FIRST),
-            max_cmd_sn: login.max_cmd_sn,
+            max_cmd_sn: login.numbers.max_cmd_sn,
             said: Vec::new(),
         }
     }
@@ -114,10 +114,8 @@ impl Script {
 
     /// The connection `cid` logs in; the target sends on it from now on.
     fn join(&mut self, cid: u16) {
-        let login = LoggedIn {
-            exp_cmd_sn: self.exp_cmd_sn,
-            ..logged_in(self.session.params().clone(), Cid(cid), self.max_cmd_sn)
-        };
+        let mut login = logged_in(self.session.params().clone(), Cid(cid), self.max_cmd_sn);
+        login.numbers.exp_cmd_sn = self.exp_cmd_sn;
         self.session.join(self.now, &login).unwrap();
         self.other_stat_sn.retain(|(other, _)| *other != Cid(cid));
         self.other_stat_sn.push((Cid(cid), StatSn(FIRST)));
@@ -336,10 +334,12 @@ fn logged_in(params: Params, cid: Cid, max_cmd_sn: CmdSn) -> LoggedIn {
         tsih: Tsih(1),
         isid: Isid([0x80, 1, 2, 3, 0, 0]),
         cid,
-        cmd_sn: CmdSn(FIRST),
-        exp_stat_sn: StatSn(FIRST),
-        exp_cmd_sn: CmdSn(FIRST),
-        max_cmd_sn,
+        numbers: FirstNumbers {
+            cmd_sn: CmdSn(FIRST),
+            exp_stat_sn: StatSn(FIRST),
+            exp_cmd_sn: CmdSn(FIRST),
+            max_cmd_sn,
+        },
         portal_group_tag: Some(1),
         target_alias: None,
         chap: None,

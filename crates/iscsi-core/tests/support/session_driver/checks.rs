@@ -201,7 +201,7 @@ impl Run<'_> {
         assert!(held.unsolicited <= held.tasks, "{held:?}");
         assert!(held.drains <= 1024, "{held:?}");
         if held.tasks == 0 {
-            assert_eq!(held.solicited_bytes, 0, "{held:?}");
+            assert_eq!(held.data_out.solicited_bytes, 0, "{held:?}");
         }
     }
 }

@@ -59,39 +59,39 @@ impl From<TuningInfo> for Tuning {
 pub struct Report {
     /// What carried out the commands.
     engine: &'static str,
-    pub header_digest: bool,
-    pub data_digest: bool,
+    header_digest: bool,
+    data_digest: bool,
     /// Protection information was made and checked here.
-    pub protection: bool,
-    pub rw: Direction,
-    pub read_percent: u8,
-    pub pattern: Pattern,
-    pub block_bytes: usize,
-    pub depth: usize,
-    pub sessions: usize,
+    protection: bool,
+    rw: Direction,
+    read_percent: u8,
+    pattern: Pattern,
+    block_bytes: usize,
+    depth: usize,
+    sessions: usize,
     /// Of each session, at the end.
-    pub connections: usize,
+    connections: usize,
     /// What the first session did with `connections=auto`.
     #[serde(skip_serializing_if = "Option::is_none")]
     connections_auto: Option<Tuning>,
-    pub seconds: f64,
-    pub reads: u64,
-    pub writes: u64,
-    pub iops: f64,
+    seconds: f64,
+    reads: u64,
+    writes: u64,
+    iops: f64,
     /// 10^6 bytes per second.
-    pub mb_per_s: f64,
-    pub latency_us: Latency,
+    mb_per_s: f64,
+    latency_us: Latency,
     /// Of this process: user and system, all threads.
-    pub cpu_seconds: f64,
+    cpu_seconds: f64,
     /// Per 10^9 bytes.
-    pub cpu_seconds_per_gb: f64,
-    pub cpu_seconds_per_100k_ios: f64,
+    cpu_seconds_per_gb: f64,
+    cpu_seconds_per_100k_ios: f64,
     /// `None`: the engine compared them, and does not say how many.
-    pub digests_verified: Option<u64>,
-    pub digests_failed: u64,
-    pub errors: u64,
-    pub first_error: Option<String>,
-    pub session_losses: u64,
+    digests_verified: Option<u64>,
+    digests_failed: u64,
+    errors: u64,
+    first_error: Option<String>,
+    session_losses: u64,
 }
 
 impl Report {
@@ -115,7 +115,7 @@ impl Report {
         let seconds = elapsed.as_secs_f64();
         let bytes = ios * plan.block_bytes as f64;
         let per = |total: f64, n: f64| if n > 0.0 { total / n } else { 0.0 };
-        let digests = disks[0].session().opening().params.digests;
+        let digests = disks[0].session().opening().login.params.digests;
         let engine = disks[0].session().options().engine();
         Ok(Self {
             engine: engine.name(),

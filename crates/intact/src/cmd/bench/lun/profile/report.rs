@@ -83,7 +83,7 @@ impl Report {
     }
 
     fn new(settings: &Settings, depth: usize, disk: &Disk, course: &Course, data: &Tally) -> Self {
-        let digests = disk.session().opening().params.digests;
+        let digests = disk.session().opening().login.params.digests;
         let info = disk.session().info();
         let link = info.as_ref().map(|info| info.link.digests);
         let seconds = course.elapsed.as_secs_f64();
