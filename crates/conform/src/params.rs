@@ -3,6 +3,21 @@
 use crate::login::{LoginScript, value_of};
 use iscsi_wire::{keys, parse_bool, parse_number};
 
+/// How data for writes is sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WriteParams {
+    /// MaxBurstLength in bytes.
+    pub max_burst_length: u32,
+    /// FirstBurstLength in bytes.
+    pub first_burst_length: u32,
+    /// InitialR2T.
+    pub initial_r2t: bool,
+    /// ImmediateData.
+    pub immediate_data: bool,
+    /// MaxOutstandingR2T.
+    pub max_outstanding_r2t: u32,
+}
+
 /// Parameters in effect. A parameter that neither side named has the standard's default.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Params {
@@ -14,18 +29,10 @@ pub struct Params {
     pub max_send_data_segment_length: u32,
     /// Declared by us, in bytes.
     pub max_recv_data_segment_length: u32,
-    /// MaxBurstLength in bytes.
-    pub max_burst_length: u32,
-    /// FirstBurstLength in bytes.
-    pub first_burst_length: u32,
-    /// InitialR2T.
-    pub initial_r2t: bool,
-    /// ImmediateData.
-    pub immediate_data: bool,
+    /// How data for writes is sent.
+    pub writes: WriteParams,
     data_pdu_in_order: bool,
     data_sequence_in_order: bool,
-    /// MaxOutstandingR2T.
-    pub max_outstanding_r2t: u32,
     /// MaxConnections.
     pub max_connections: u32,
     /// ErrorRecoveryLevel.
@@ -75,13 +82,15 @@ impl Params {
             data_digest: result(keys::DATA_DIGEST) == Some(keys::CRC32C),
             max_send_data_segment_length: declared(theirs),
             max_recv_data_segment_length: declared(&script.keys),
-            max_burst_length: number(keys::MAX_BURST_LENGTH, 262_144),
-            first_burst_length: number(keys::FIRST_BURST_LENGTH, 65_536),
-            initial_r2t: boolean(keys::INITIAL_R2T, true),
-            immediate_data: boolean(keys::IMMEDIATE_DATA, true),
+            writes: WriteParams {
+                max_burst_length: number(keys::MAX_BURST_LENGTH, 262_144),
+                first_burst_length: number(keys::FIRST_BURST_LENGTH, 65_536),
+                initial_r2t: boolean(keys::INITIAL_R2T, true),
+                immediate_data: boolean(keys::IMMEDIATE_DATA, true),
+                max_outstanding_r2t: number(keys::MAX_OUTSTANDING_R2T, 1),
+            },
             data_pdu_in_order: boolean(keys::DATA_PDU_IN_ORDER, true),
             data_sequence_in_order: boolean(keys::DATA_SEQUENCE_IN_ORDER, true),
-            max_outstanding_r2t: number(keys::MAX_OUTSTANDING_R2T, 1),
             max_connections: number(keys::MAX_CONNECTIONS, 1),
             error_recovery_level: number(keys::ERROR_RECOVERY_LEVEL, 0),
             time2wait: number(keys::DEFAULT_TIME2WAIT, 2),

@@ -104,8 +104,7 @@ fn a_good_target_with_several_connections_passes() {
 fn a_good_target_with_mutual_chap_passes() {
     let own = Credentials { name: "alice".into(), secret: "wonderland-secret".into() };
     let theirs = Credentials { name: "queen".into(), secret: "of-hearts-secret".into() };
-    let config =
-        EvilConfig { chap: Some(own.clone()), target_chap: Some(theirs.clone()), ..EvilConfig::default() };
+    let config = EvilConfig::authenticating(own.clone(), Some(theirs.clone()));
     let target = EvilTarget::start(config, Behaviour::good()).unwrap();
     let mut options =
         options(&target, &["SEC-01", "SEC-03", "SEC-04", "SEC-05", "SEC-06", "SEC-09", "SEC-15", "LGN-16"]);

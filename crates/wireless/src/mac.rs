@@ -27,14 +27,21 @@ pub struct Mac {
     pub l_ack_bytes: f64,
     /// τ: propagation.
     pub tau_us: f64,
-    /// R_DATA.
-    pub r_data_mbit_s: f64,
-    /// R_ACK, which is missing from Table 3.2.
-    pub r_ack_mbit_s: f64,
+    /// The rates of its frames.
+    pub rates: Rates,
     /// LLC and SNAP header in each data frame; the thesis omits it.
     pub l_llc_bytes: f64,
-    /// Slowest rate of the cell, for EIFS.
-    pub r_lowest_mbit_s: f64,
+}
+
+/// Rates of frames, Mbit/s.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rates {
+    /// R_DATA.
+    pub data: f64,
+    /// R_ACK, which is missing from Table 3.2.
+    pub ack: f64,
+    /// The slowest of the cell, for EIFS.
+    pub lowest: f64,
 }
 
 impl Mac {
@@ -50,10 +57,8 @@ impl Mac {
         l_mac_bytes: 34.0,
         l_ack_bytes: 14.0,
         tau_us: 1.0,
-        r_data_mbit_s: 11.0,
-        r_ack_mbit_s: 2.0,
+        rates: Rates { data: 11.0, ack: 2.0, lowest: 1.0 },
         l_llc_bytes: 0.0,
-        r_lowest_mbit_s: 1.0,
     };
 
     /// 802.11g without 802.11b stations: 54 Mbit/s, acknowledgements at 24, short slots.
@@ -64,15 +69,13 @@ impl Mac {
         doublings: 6,
         t_p_us: 16.0,
         t_phy_us: 4.0,
-        r_data_mbit_s: 54.0,
-        r_ack_mbit_s: 24.0,
-        r_lowest_mbit_s: 6.0,
+        rates: Rates { data: 54.0, ack: 24.0, lowest: 6.0 },
         ..Mac::B
     };
 
     /// The same with another rate for acknowledgements.
     pub const fn with_r_ack(self, r_ack_mbit_s: f64) -> Mac {
-        Mac { r_ack_mbit_s, ..self }
+        Mac { rates: Rates { ack: r_ack_mbit_s, ..self.rates }, ..self }
     }
 
     /// The mean backoff of a lone sender (3.1), µs.
@@ -83,7 +86,7 @@ impl Mac {
     /// T_Delay_DATA of a packet of `l_data_tcp_bytes`, including its IP and TCP headers (3.2, 3.5), µs.
     pub fn data_us(&self, l_data_tcp_bytes: f64) -> f64 {
         let bytes = self.l_mac_bytes + self.l_llc_bytes + l_data_tcp_bytes;
-        self.t_p_us + self.t_phy_us + 8.0 * bytes / self.r_data_mbit_s
+        self.t_p_us + self.t_phy_us + 8.0 * bytes / self.rates.data
     }
 
     /// T_Delay_ACK, µs.
@@ -92,7 +95,7 @@ impl Mac {
             AckForm::Printed => self.l_mac_bytes + self.l_ack_bytes,
             AckForm::Standard => self.l_ack_bytes,
         };
-        self.t_p_us + self.t_phy_us + 8.0 * bytes / self.r_ack_mbit_s
+        self.t_p_us + self.t_phy_us + 8.0 * bytes / self.rates.ack
     }
 
     /// A whole exchange: DIFS, mean backoff, data, SIFS, acknowledgement (the denominator of 3.4 and 3.7), µs.
@@ -118,7 +121,7 @@ impl Mac {
 
     /// T_EIFS: how long a station waits after a frame that it could not decode, µs: room for an acknowledgement at the slowest rate.
     pub fn t_eifs_us(&self) -> f64 {
-        self.t_sifs_us + self.with_r_ack(self.r_lowest_mbit_s).ack_us(AckForm::Standard) + self.t_difs_us
+        self.t_sifs_us + self.with_r_ack(self.rates.lowest).ack_us(AckForm::Standard) + self.t_difs_us
     }
 
     /// The net throughput of TCP in Mbit/s, derived: segments of `mtu_bytes` with timestamps in one direction and one acknowledgement per

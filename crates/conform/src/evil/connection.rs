@@ -453,7 +453,7 @@ impl Connection<'_> {
             let pairs = Received { data: std::mem::take(&mut self.text), ..rx.clone() }.text();
             reply.extend(self.text_answer(&pairs));
         }
-        let size = self.initiator_max_recv.min(self.shared.config.text_part_bytes).min(reply.len());
+        let size = self.initiator_max_recv.min(self.shared.config.texts.part_bytes).min(reply.len());
         self.text_rest = reply.split_off(size);
         let more = !self.text_rest.is_empty() || !request.final_bit;
         let response = TextResponse {

@@ -129,7 +129,7 @@ impl Connection<'_> {
         }
         match request.csg {
             LoginStage::Security => self.security(login, pairs, &mut answer)?,
-            _ if self.shared.config.chap.is_some() && !login.authenticated => {
+            _ if self.shared.config.chap.initiator.is_some() && !login.authenticated => {
                 return Err(LoginStatus::AuthenticationFailure);
             }
             _ => self.operational(login, pairs, &mut answer),
@@ -163,7 +163,7 @@ impl Connection<'_> {
         };
         let waits = request.csg == LoginStage::Operational && {
             login.held += 1;
-            !login.pending.is_empty() || login.held <= self.shared.config.hold_exchanges
+            !login.pending.is_empty() || login.held <= self.shared.config.texts.hold_exchanges
         };
         // The last part answers an empty request without T, so it cannot grant the transition.
         let parts = self.parts(request, text_of(&answer));
@@ -171,7 +171,7 @@ impl Connection<'_> {
             && parts.len() == 1
             && (request.csg == LoginStage::Operational
                 || login.authenticated
-                || self.shared.config.chap.is_none());
+                || self.shared.config.chap.initiator.is_none());
         let done = may && request.transit && request.nsg == Some(LoginStage::FullFeature);
         if done && !self.session.enter(self.initiator_cid, self.peer.connection()) {
             return self.refuse(request, LoginStatus::TooManyConnections).map(|()| false);
@@ -199,19 +199,18 @@ impl Connection<'_> {
         let mut say = |key: &str, value: String| answer.push((key.to_owned(), value));
         if let Some(offer) = value_of(pairs, keys::AUTH_METHOD) {
             let methods = parse_list(offer).unwrap_or_default();
-            let wanted = if config.chap.is_some() { "CHAP" } else { "None" };
+            let wanted = if config.chap.initiator.is_some() { "CHAP" } else { "None" };
             if !methods.contains(&wanted) {
                 return Err(LoginStatus::AuthenticationFailure);
             }
             say(keys::AUTH_METHOD, wanted.to_owned());
         }
         if let Some(list) = value_of(pairs, keys::CHAP_A) {
-            let chosen = parse_list(list)
-                .unwrap_or_default()
-                .into_iter()
-                .find_map(|item| parse_number(item).ok().filter(|number| config.algorithms.contains(number)));
+            let chosen = parse_list(list).unwrap_or_default().into_iter().find_map(|item| {
+                parse_number(item).ok().filter(|number| config.chap.algorithms.contains(number))
+            });
             login.algorithm = chosen.ok_or(LoginStatus::AuthenticationFailure)?;
-            login.challenge = chap::random_bytes::<1025>()[..config.challenge_length.min(1025)].to_vec();
+            login.challenge = chap::random_bytes::<1025>()[..config.chap.challenge_length.min(1025)].to_vec();
             login.identifier = chap::random_bytes::<1>()[0];
             say(keys::CHAP_A, login.algorithm.to_string());
             say(keys::CHAP_I, login.identifier.to_string());
@@ -219,7 +218,7 @@ impl Connection<'_> {
         }
         let Some(response) = value_of(pairs, keys::CHAP_R) else { return Ok(()) };
         let fail = LoginStatus::AuthenticationFailure;
-        let own = config.chap.as_ref().ok_or(fail)?;
+        let own = config.chap.initiator.as_ref().ok_or(fail)?;
         let due = chap::response(login.algorithm, login.identifier, own.secret.as_bytes(), &login.challenge);
         let right = !login.challenge.is_empty() && parse_binary(response, 1024).ok() == due;
         if !right || value_of(pairs, keys::CHAP_N) != Some(&own.name) {
@@ -229,7 +228,7 @@ impl Connection<'_> {
         if let (Some(identifier), Some(challenge)) =
             (value_of(pairs, keys::CHAP_I), value_of(pairs, keys::CHAP_C))
         {
-            let theirs = config.target_chap.as_ref().ok_or(fail)?;
+            let theirs = config.chap.target.as_ref().ok_or(fail)?;
             let identifier = parse_number(identifier).map_err(|_| fail)? as u8;
             let challenge = parse_binary(challenge, 1024).map_err(|_| fail)?;
             let response = chap::response(login.algorithm, identifier, theirs.secret.as_bytes(), &challenge);
@@ -258,7 +257,7 @@ impl Connection<'_> {
             let ours = self.shared.config.keys.get(keys::MAX_RECV_DATA_SEGMENT_LENGTH);
             let ours = ours.cloned().unwrap_or_else(|| "8192".to_owned());
             answer.push((keys::MAX_RECV_DATA_SEGMENT_LENGTH.to_owned(), ours));
-            for (key, value) in &self.shared.config.proposals {
+            for (key, value) in &self.shared.config.texts.proposals {
                 if !login.seen.contains(key) {
                     login.pending.push(key.clone());
                     answer.push((key.clone(), value.clone()));
@@ -314,7 +313,7 @@ impl Connection<'_> {
     fn parts(&self, request: &LoginRequest, mut text: Vec<u8>) -> Vec<Vec<u8>> {
         let mut parts = Vec::new();
         if request.csg == LoginStage::Operational {
-            for cut in self.shared.config.login_text_cuts.iter().copied() {
+            for cut in self.shared.config.texts.login_cuts.iter().copied() {
                 if cut == 0 || cut >= text.len() {
                     break;
                 }

@@ -38,6 +38,46 @@ use std::time::{Duration, Instant};
 /// How often a waiting thread checks whether it must end.
 const POLL: Duration = Duration::from_millis(20);
 
+/// How an evil target authenticates.
+#[derive(Clone, Debug)]
+pub struct EvilChap {
+    /// The credentials that the initiator must prove; `None`: it need not.
+    pub initiator: Option<Credentials>,
+    /// The credentials that the target proves when asked to (mutual CHAP).
+    pub target: Option<Credentials>,
+    /// CHAP algorithms in use, best first.
+    pub algorithms: Vec<u64>,
+    /// Bytes of the challenge.
+    pub challenge_length: usize,
+}
+
+impl Default for EvilChap {
+    fn default() -> Self {
+        Self { initiator: None, target: None, algorithms: vec![8, 7, 6, 5], challenge_length: 16 }
+    }
+}
+
+/// What an evil target says beyond its answers, and in how many parts.
+#[derive(Clone, Debug)]
+pub struct EvilTexts {
+    /// Keys that it proposes in its first operational response, unless they were offered; it waits for their
+    /// answers.
+    pub proposals: Vec<(String, String)>,
+    /// Operational exchanges that it answers without granting a transition.
+    pub hold_exchanges: usize,
+    /// Where the text of its operational login responses is split into PDUs with C=1: lengths of the first parts
+    /// in bytes.
+    pub login_cuts: Vec<usize>,
+    /// Maximum number of text bytes per Text Response.
+    pub part_bytes: usize,
+}
+
+impl Default for EvilTexts {
+    fn default() -> Self {
+        Self { proposals: Vec::new(), hold_exchanges: 0, login_cuts: Vec::new(), part_bytes: usize::MAX }
+    }
+}
+
 /// The properties of a good evil target.
 #[derive(Clone, Debug)]
 pub struct EvilConfig {
@@ -47,14 +87,8 @@ pub struct EvilConfig {
     pub portal_group_tag: u16,
     /// Further names that discovery returns.
     pub more_names: Vec<String>,
-    /// The credentials that the initiator must prove.
-    pub chap: Option<Credentials>,
-    /// The credentials that the target proves when asked to (mutual CHAP).
-    pub target_chap: Option<Credentials>,
-    /// CHAP algorithms in use, best first.
-    pub algorithms: Vec<u64>,
-    /// Bytes of the challenge.
-    pub challenge_length: usize,
+    /// How it authenticates.
+    pub chap: EvilChap,
     /// HeaderDigest values that it accepts.
     pub header_digest: Vec<&'static str>,
     /// DataDigest values that it accepts.
@@ -68,16 +102,8 @@ pub struct EvilConfig {
     pub first_stat_sn: u32,
     /// Commands in the window.
     pub window: u32,
-    /// Keys that it proposes in its first operational response, unless they were offered; it waits for their
-    /// answers.
-    pub proposals: Vec<(String, String)>,
-    /// Operational exchanges that it answers without granting a transition.
-    pub hold_exchanges: usize,
-    /// Where the text of its operational login responses is split into PDUs with C=1: lengths of the first parts
-    /// in bytes.
-    pub login_text_cuts: Vec<usize>,
-    /// Maximum number of text bytes per Text Response.
-    pub text_part_bytes: usize,
+    /// What its texts are.
+    pub texts: EvilTexts,
     /// Bytes of the disk.
     pub disk_bytes: usize,
 }
@@ -104,26 +130,31 @@ impl Default for EvilConfig {
             target_name: "iqn.2026-01.org.example:evil".to_owned(),
             portal_group_tag: 1,
             more_names: Vec::new(),
-            chap: None,
-            target_chap: None,
-            algorithms: vec![8, 7, 6, 5],
-            challenge_length: 16,
+            chap: EvilChap::default(),
             header_digest: vec!["CRC32C", "None"],
             data_digest: vec!["CRC32C", "None"],
             keys: keys.iter().map(|(key, value)| (*key, (*value).to_owned())).collect(),
             task_reporting: vec!["RFC3720"],
             first_stat_sn: 1,
             window: 32,
-            proposals: Vec::new(),
-            hold_exchanges: 0,
-            login_text_cuts: Vec::new(),
-            text_part_bytes: usize::MAX,
+            texts: EvilTexts::default(),
             disk_bytes: 4 << 20,
         }
     }
 }
 
 impl EvilConfig {
+    /// One that demands the proof of `initiator`, and proves `target` when asked to.
+    pub fn authenticating(initiator: Credentials, target: Option<Credentials>) -> Self {
+        let chap = EvilChap { initiator: Some(initiator), target, ..EvilChap::default() };
+        Self { chap, ..Self::default() }
+    }
+
+    /// One with these texts.
+    pub fn saying(texts: EvilTexts) -> Self {
+        Self { texts, ..Self::default() }
+    }
+
     /// With this value as its side of the negotiation of a key.
     pub fn key(mut self, key: &'static str, value: &str) -> Self {
         self.keys.insert(key, value.to_owned());

@@ -3,7 +3,7 @@
 use super::play::{Op, OpResult, Play, Played, Stage, pairs_of};
 use super::{Row, RowResult};
 use crate::Stop;
-use crate::evil::{Act, Behaviour, EvilConfig};
+use crate::evil::{Act, Behaviour, EvilConfig, EvilTexts};
 use crate::script::{ensure, fail};
 use iscsi_wire::{Opcode, TextRequest, TextResponse, keys};
 
@@ -17,7 +17,8 @@ pub(super) const ROWS: &[Row] = &[
 /// Discovery of 61 targets in responses of at most `part` bytes.
 fn discover_many(stage: &Stage<'_>, part: usize, behaviour: Behaviour) -> Result<Played, Stop> {
     let more_names = (0..60).map(|n| format!("iqn.2026-01.org.example:more{n}")).collect();
-    let config = EvilConfig { more_names, text_part_bytes: part, ..EvilConfig::default() };
+    let texts = EvilTexts { part_bytes: part, ..EvilTexts::default() };
+    let config = EvilConfig { more_names, texts, ..EvilConfig::default() };
     stage.play_as(&Play::new().config(config).discovery(), behaviour, &[Op::Discover])
 }
 

@@ -39,21 +39,17 @@ const SECRET: &str = "wonderland-secret";
 const TARGET_USER: &str = "queen";
 const TARGET_SECRET: &str = "of-hearts-secret";
 
-fn credentials(name: &str, secret: &str) -> Option<Credentials> {
-    Some(Credentials { name: name.to_owned(), secret: secret.to_owned() })
+fn credentials(name: &str, secret: &str) -> Credentials {
+    Credentials { name: name.to_owned(), secret: secret.to_owned() }
 }
 
 fn one_way() -> Play {
-    let config = EvilConfig { chap: credentials(USER, SECRET), ..EvilConfig::default() };
-    Play::new().config(config).user(USER, SECRET)
+    Play::new().config(EvilConfig::authenticating(credentials(USER, SECRET), None)).user(USER, SECRET)
 }
 
 fn mutual() -> Play {
-    let config = EvilConfig {
-        chap: credentials(USER, SECRET),
-        target_chap: credentials(TARGET_USER, TARGET_SECRET),
-        ..EvilConfig::default()
-    };
+    let target = credentials(TARGET_USER, TARGET_SECRET);
+    let config = EvilConfig::authenticating(credentials(USER, SECRET), Some(target));
     let play = Play::new().config(config).user(USER, SECRET);
     play.set("target_user", TARGET_USER).set("target_password", TARGET_SECRET)
 }
@@ -263,7 +259,7 @@ fn sec_04(stage: &Stage<'_>) -> RowResult {
         offer.into_iter().find(|(key, _)| key == keys::CHAP_A).map(|(_, value)| value).unwrap_or_default();
     for number in list.split(',').filter_map(|item| item.parse::<u64>().ok()) {
         let mut play = mutual();
-        play.config.algorithms = vec![number];
+        play.config.chap.algorithms = vec![number];
         stage.goes_well(&play, Behaviour::good())?;
     }
     Ok(())
@@ -273,7 +269,7 @@ fn sec_04(stage: &Stage<'_>) -> RowResult {
 fn sec_05(stage: &Stage<'_>) -> RowResult {
     for length in [1, 16, 255, 1023, 1024] {
         let mut play = one_way();
-        play.config.challenge_length = length;
+        play.config.chap.challenge_length = length;
         stage.goes_well(&play, Behaviour::good())?;
         let base64 = securing(|pairs| recode(pairs, encode_base64));
         stage.goes_well(&play, base64)?;
@@ -281,7 +277,7 @@ fn sec_05(stage: &Stage<'_>) -> RowResult {
         stage.goes_well(&play, capitals)?;
     }
     let mut play = one_way();
-    play.config.challenge_length = 1025;
+    play.config.chap.challenge_length = 1025;
     stage.play_as(&play, Behaviour::good(), &read_write())?.refused("a challenge of 1025 bytes")
 }
 
@@ -297,11 +293,8 @@ fn recode(pairs: &mut [(String, String)], encode: impl Fn(&[u8]) -> String) {
 
 // covers: SEC-08
 fn sec_08(stage: &Stage<'_>) -> RowResult {
-    let config = EvilConfig {
-        chap: credentials(USER, SECRET),
-        target_chap: credentials(TARGET_USER, SECRET),
-        ..EvilConfig::default()
-    };
+    let target = credentials(TARGET_USER, SECRET);
+    let config = EvilConfig::authenticating(credentials(USER, SECRET), Some(target));
     let play = Play::new().config(config).user(USER, SECRET);
     let play = play.set("target_user", TARGET_USER).set("target_password", SECRET);
     stage.play_as(&play, Behaviour::good(), &read_write())?.refused("one secret for both directions")

@@ -2,8 +2,9 @@
 
 use super::play::{Play, Stage, answering, read_write, replace, retext};
 use super::{Row, RowResult};
-use crate::evil::{Act, Behaviour, EvilConfig};
+use crate::evil::{Act, Behaviour, EvilConfig, EvilTexts};
 use crate::script::{ensure, fail, skip};
+use crate::target::Credentials;
 use iscsi_wire::{LoginStage, Opcode, TextPairs, keys, parse_number};
 
 pub(super) const ROWS: &[Row] = &[
@@ -39,7 +40,7 @@ pub(super) const ROWS: &[Row] = &[
 /// A target that proposes this key itself, and waits for its answer.
 fn proposing(key: &str, value: &str) -> Play {
     let proposals = vec![(key.to_owned(), value.to_owned())];
-    Play::new().config(EvilConfig { proposals, ..EvilConfig::default() })
+    Play::new().config(EvilConfig::saying(EvilTexts { proposals, ..EvilTexts::default() }))
 }
 
 // covers: TXT-01
@@ -91,21 +92,23 @@ fn txt_03(stage: &Stage<'_>) -> RowResult {
 // covers: TXT-04
 fn txt_04(stage: &Stage<'_>) -> RowResult {
     let proposals: Vec<_> = (0..32).map(|n| (format!("X-org.example.key{n}"), "v".repeat(235))).collect();
-    let config = EvilConfig { proposals, login_text_cuts: vec![4000, 4000], ..EvilConfig::default() };
+    let config =
+        EvilConfig::saying(EvilTexts { proposals, login_cuts: vec![4000, 4000], ..EvilTexts::default() });
     let played = stage.play_as(&Play::new().config(config), Behaviour::good(), &read_write())?;
     let answered = played.offered(1).iter().filter(|(_, value)| value == keys::NOT_UNDERSTOOD).count();
     ensure!(answered == 32, "{answered} of 32 keys were answered: {}", played.words());
     played.went_well()?;
     // Far more than anyone must accept: it must end somehow.
     let proposals: Vec<_> = (0..2000).map(|n| (format!("X-org.example.key{n}"), "v".repeat(235))).collect();
-    let config = EvilConfig { proposals, login_text_cuts: vec![8000; 100], ..EvilConfig::default() };
+    let config =
+        EvilConfig::saying(EvilTexts { proposals, login_cuts: vec![8000; 100], ..EvilTexts::default() });
     stage.play_as(&Play::new().config(config), Behaviour::good(), &read_write())?.no_wrong_byte()
 }
 
 // covers: TXT-05
 fn txt_05(stage: &Stage<'_>) -> RowResult {
     for at in (1..60).step_by(3).chain([120]) {
-        let config = EvilConfig { login_text_cuts: vec![at], ..EvilConfig::default() };
+        let config = EvilConfig::saying(EvilTexts { login_cuts: vec![at], ..EvilTexts::default() });
         stage.goes_well(&Play::new().config(config), Behaviour::good())?;
     }
     Ok(())
@@ -216,7 +219,7 @@ fn txt_13(stage: &Stage<'_>) -> RowResult {
 
 // covers: TXT-16
 fn txt_16(stage: &Stage<'_>) -> RowResult {
-    let config = EvilConfig { hold_exchanges: 8, ..EvilConfig::default() };
+    let config = EvilConfig::saying(EvilTexts { hold_exchanges: 8, ..EvilTexts::default() });
     let played = stage.goes_well(&Play::new().config(config), Behaviour::good())?;
     let requests = played.sent(1, Opcode::LoginRequest);
     ensure!(requests >= 9, "{requests} login requests");
@@ -225,13 +228,8 @@ fn txt_16(stage: &Stage<'_>) -> RowResult {
 
 // covers: TXT-17
 fn txt_17(stage: &Stage<'_>) -> RowResult {
-    let config = EvilConfig {
-        chap: Some(crate::target::Credentials {
-            name: "alice".into(),
-            secret: "a-secret-of-some-length".into(),
-        }),
-        ..EvilConfig::default()
-    };
+    let (name, secret) = ("alice".to_owned(), "a-secret-of-some-length".to_owned());
+    let config = EvilConfig::authenticating(Credentials { name, secret }, None);
     let play = Play::new().config(config).user("alice", "a-secret-of-some-length");
     let early = Behaviour::good().first(Opcode::LoginResponse, |_, frame| {
         vec![Act::Send(retext(frame, |pairs| {

@@ -239,8 +239,8 @@ impl Watch {
             r2t_sn: sent.r2ts_seen.get(),
             next_r2t_offset: None,
             outstanding: 0,
-            max_burst: session.params.max_burst_length as usize,
-            max_outstanding: session.params.max_outstanding_r2t as usize,
+            max_burst: session.params.writes.max_burst_length as usize,
+            max_outstanding: session.params.writes.max_outstanding_r2t as usize,
         }
     }
 

@@ -134,7 +134,7 @@ impl<'a> Stage<'a> {
         let params = &session.params;
         let most = params.max_send_data_segment_length.min(params.max_recv_data_segment_length);
         self.names.bind("most", most);
-        self.names.bind("first", params.first_burst_length);
+        self.names.bind("first", params.writes.first_burst_length);
         self.session = Some(session);
         Ok(())
     }

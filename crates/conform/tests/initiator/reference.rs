@@ -134,14 +134,14 @@ impl Reference {
             Op::Write { lba, data } => {
                 let params = &session.params;
                 let first = match self.flaw {
-                    Some(Flaw::TooMuch) => params.first_burst_length + 512,
-                    Some(Flaw::TooLittle) => params.first_burst_length - 512,
-                    _ => params.first_burst_length.min(params.max_burst_length),
+                    Some(Flaw::TooMuch) => params.writes.first_burst_length + 512,
+                    Some(Flaw::TooLittle) => params.writes.first_burst_length - 512,
+                    _ => params.writes.first_burst_length.min(params.writes.max_burst_length),
                 };
                 let first = (first as usize).min(data.len());
                 let immediate = first.min(params.max_send_data_segment_length as usize);
                 let write = Command::write_16(*lba, data.clone(), 512);
-                match (params.initial_r2t, params.immediate_data) {
+                match (params.writes.initial_r2t, params.writes.immediate_data) {
                     (true, true) => write.unsolicited(Unsolicited::Immediate(immediate)),
                     (true, false) => write,
                     (false, true) => write.unsolicited(Unsolicited::Burst { immediate, total: first }),

@@ -184,7 +184,7 @@ fn dig_07(ctx: &mut Ctx) -> RowResult {
             skip!("the target does not agree to HeaderDigest=CRC32C")
         };
         let mut write = Command::write_16(scratch.lba, vec![0x66; size], scratch.block_size);
-        if s.params.immediate_data {
+        if s.params.writes.immediate_data {
             write = write.unsolicited(Unsolicited::Immediate(size));
         }
         let (sent, frame) = s.command_frame(&write);
@@ -252,7 +252,7 @@ fn dig_08(ctx: &mut Ctx) -> RowResult {
     }
 
     let mut s = with_data_digest(ctx)?;
-    if s.params.immediate_data {
+    if s.params.writes.immediate_data {
         let write = Command::write_16(scratch.lba, vec![1; size], scratch.block_size);
         let (_, frame) = s.command_frame(&write.unsolicited(Unsolicited::Immediate(size)));
         if rejected_for_digest("a command with immediate data", &mut s, &frame)? {
@@ -316,7 +316,7 @@ fn dig_10(ctx: &mut Ctx) -> RowResult {
     let scratch = ctx.scratch();
     let size = scratch.block_size as usize;
     let mut s = with_data_digest(ctx)?;
-    if !s.params.immediate_data {
+    if !s.params.writes.immediate_data {
         skip!("the target does not agree to ImmediateData=Yes");
     }
     let write = Command::write_16(scratch.lba, vec![0x77; size], scratch.block_size);
@@ -342,7 +342,7 @@ fn dig_11(ctx: &mut Ctx) -> RowResult {
     for immediate in [true, false] {
         let mut s = with_data_digest(ctx)?;
         let mut write = Command::write_16(scratch.lba, vec![0xdd; size], scratch.block_size);
-        if immediate && s.params.immediate_data {
+        if immediate && s.params.writes.immediate_data {
             write = write.unsolicited(Unsolicited::Immediate(size));
             let (sent, frame) = s.command_frame(&write);
             s.peer.send(&frame.data_digest(DigestWish::Flip(2)))?;

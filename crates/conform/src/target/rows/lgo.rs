@@ -81,7 +81,7 @@ fn lgo_03(ctx: &mut Ctx) -> RowResult {
     let mut s = ctx.session()?;
     let request = s.logout_request(LogoutReason::CloseSession);
     let mut write = Command::write_16(scratch.lba, vec![0xbf; size], scratch.block_size);
-    if s.params.immediate_data {
+    if s.params.writes.immediate_data {
         write = write.unsolicited(Unsolicited::Immediate(size));
     }
     let (sent, frame) = s.command_frame(&write);

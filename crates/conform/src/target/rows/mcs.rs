@@ -158,8 +158,8 @@ fn mcs_03(ctx: &mut Ctx) -> RowResult {
     let scratch = ctx.scratch();
     let size = scratch.block_size as usize;
     let mut b = Bundle::open(ctx, 2, |script| script.key(keys::INITIAL_R2T, "No"))?;
-    let first_burst = b.on(0).params.first_burst_length as usize;
-    if b.on(0).params.initial_r2t || first_burst < size {
+    let first_burst = b.on(0).params.writes.first_burst_length as usize;
+    if b.on(0).params.writes.initial_r2t || first_burst < size {
         skip!("needs InitialR2T=No and FirstBurstLength of a block; the target did not agree");
     }
     // Two writes on each connection in turn; then the data, in order on each connection, the second one first.
@@ -373,7 +373,7 @@ fn mcs_08(ctx: &mut Ctx) -> RowResult {
     while b.len() < 4.min(b.on(0).params.max_connections as usize) {
         b.join(ctx)?;
     }
-    let immediate = b.on(0).params.immediate_data;
+    let immediate = b.on(0).params.writes.immediate_data;
     let mut dice = 0x2545_f491_4f6c_dd1du64;
     let mut roll = move |below: usize| {
         dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -29,7 +29,7 @@ fn num_02(ctx: &mut Ctx) -> RowResult {
     let zeros = Command::write_16(scratch.lba, vec![0; data.len()], scratch.block_size);
     s.run_good(&zeros)?;
     let write = Command::write_16(scratch.lba, data.clone(), scratch.block_size).unsolicited(
-        if s.params.immediate_data { Unsolicited::Immediate(data.len()) } else { Unsolicited::No },
+        if s.params.writes.immediate_data { Unsolicited::Immediate(data.len()) } else { Unsolicited::No },
     );
     let (write_sent, write_frame) = s.command_frame(&write);
     // Ordered: for simple tasks only the delivery is in order, and one may overtake another on the medium (SAM-5 8.6).
@@ -55,7 +55,7 @@ fn order_over_connections(ctx: &Ctx) -> RowResult {
     let size = scratch.block_size as usize;
     let mut b = Bundle::open(ctx, 2, |script| script)?;
     b.on(0).run_good(&Command::write_16(scratch.lba, vec![0; size], scratch.block_size))?;
-    let immediate = b.on(0).params.immediate_data;
+    let immediate = b.on(0).params.writes.immediate_data;
     let unsolicited = if immediate { Unsolicited::Immediate(size) } else { Unsolicited::No };
     let write = Command::write_16(scratch.lba, vec![0x3c; size], scratch.block_size).unsolicited(unsolicited);
     let (write_sent, write_frame) = b.on(0).command_frame(&write);
@@ -237,7 +237,7 @@ fn num_11(ctx: &mut Ctx) -> RowResult {
 // covers: NUM-13
 fn num_13(ctx: &mut Ctx) -> RowResult {
     let mut s = ctx.session_with(|script| script.key("DataDigest", "CRC32C,None"))?;
-    if !s.params.data_digest || !s.params.immediate_data {
+    if !s.params.data_digest || !s.params.writes.immediate_data {
         skip!("needs DataDigest=CRC32C and ImmediateData=Yes; the target did not agree");
     }
     let scratch = ctx.scratch();

@@ -475,7 +475,7 @@ fn snk_08(ctx: &mut Ctx) -> RowResult {
     plain.run_good(&read)?;
     clean(&plain, "SNK-08")?;
     let (mut s, read, _) = reader(ctx)?;
-    let burst = s.params.max_burst_length;
+    let burst = s.params.writes.max_burst_length;
     let (_, all) = unacknowledged(&mut s, &read)?;
     let last = all.data.last().map(|rx| rx.u32_at(36));
     let mut before = None;

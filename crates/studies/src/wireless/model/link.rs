@@ -1,6 +1,6 @@
 //! One sender: equations 3.1 to 3.7, and the net throughput of TCP.
 
-use wireless::mac::{AckBackoff, AckForm, Mac};
+use wireless::mac::{AckBackoff, AckForm, Mac, Rates};
 
 use crate::wireless::report::{Row, Section};
 use harness::chart::{Chart, Role, Scale, short};
@@ -115,7 +115,8 @@ fn plot() -> Chart {
         ("Mbit/s", Scale::Decades),
     );
     for (hue, rate) in RATES.into_iter().enumerate() {
-        let mac = Mac { r_data_mbit_s: rate, ..mac.with_r_ack(rate.min(2.0)) };
+        let rates = Rates { data: rate, ack: rate.min(2.0), ..mac.rates };
+        let mac = Mac { rates, ..mac };
         let points = PAYLOADS.map(|payload| (payload, mbit_s(&mac, payload, AckForm::Standard)));
         plot = plot.line(format!("{rate} Mbit/s"), Role::Measured, hue, points);
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 use wireless::link::{HOPS_MAX, LinkSetup};
-use wireless::mac::Mac;
+use wireless::mac::{Mac, Rates};
 
 /// A link as a JSON file describes it; fields that are left out are those of 802.11b.
 #[derive(Debug, Deserialize)]
@@ -27,8 +27,8 @@ impl Default for LinkFile {
     fn default() -> Self {
         let mac = Mac::B;
         Self {
-            data_mbit_s: mac.r_data_mbit_s,
-            ack_mbit_s: mac.r_ack_mbit_s,
+            data_mbit_s: mac.rates.data,
+            ack_mbit_s: mac.rates.ack,
             slot_us: mac.t_slot_us,
             difs_us: mac.t_difs_us,
             sifs_us: mac.t_sifs_us,
@@ -65,9 +65,11 @@ impl LinkFile {
             );
         }
         let mac = Mac {
-            r_data_mbit_s: self.data_mbit_s,
-            r_ack_mbit_s: self.ack_mbit_s,
-            r_lowest_mbit_s: self.ack_mbit_s.min(self.data_mbit_s),
+            rates: Rates {
+                data: self.data_mbit_s,
+                ack: self.ack_mbit_s,
+                lowest: self.ack_mbit_s.min(self.data_mbit_s),
+            },
             t_slot_us: self.slot_us,
             t_difs_us: self.difs_us,
             t_sifs_us: self.sifs_us,
@@ -123,9 +125,12 @@ mod tests {
     #[test]
     fn a_file_says_what_differs_from_802_11b() {
         let link = |text: &str| serde_json::from_str::<LinkFile>(text).map(|file| file.setup());
-        assert_eq!(link("{}").unwrap().unwrap().mac, Mac { r_lowest_mbit_s: 2.0, ..Mac::B });
+        assert_eq!(
+            link("{}").unwrap().unwrap().mac,
+            Mac { rates: Rates { lowest: 2.0, ..Mac::B.rates }, ..Mac::B }
+        );
         let slow = link(r#"{"data_mbit_s": 1, "ack_mbit_s": 1, "latency_us": 2000}"#).unwrap().unwrap();
-        assert_eq!((slow.mac.r_data_mbit_s, slow.latency_ns), (1.0, 2_000_000));
+        assert_eq!((slow.mac.rates.data, slow.latency_ns), (1.0, 2_000_000));
         assert!(link(r#"{"speed": 1}"#).is_err(), "a field that is not known is no slip to be ignored");
         for wrong in
             [r#"{"data_mbit_s": 0}"#, r#"{"slot_us": 0}"#, r#"{"difs_us": -1}"#, r#"{"cw_min": 5000}"#]
