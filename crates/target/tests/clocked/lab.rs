@@ -3,9 +3,9 @@
 use std::fmt::Debug;
 use std::io::{self, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use blockstore::{BlockStore, DelayStore, Gate, RamStore, StoreError};
@@ -36,6 +36,7 @@ const A_WHILE: Duration = Duration::from_millis(600);
 struct Clocked {
     system: System,
     millis: Arc<AtomicU64>,
+    handed_over: Arc<Mutex<Vec<usize>>>,
 }
 
 impl Platform for Clocked {
@@ -53,6 +54,11 @@ impl Platform for Clocked {
         self.system.offload(lane, job);
     }
 
+    fn offload_all(&self, jobs: &mut Vec<(Lane, Job)>) {
+        self.handed_over.lock().unwrap().push(jobs.len());
+        self.system.offload_all(jobs);
+    }
+
     fn fill_random(&self, bytes: &mut [u8]) {
         self.system.fill_random(bytes);
     }
@@ -64,6 +70,7 @@ pub struct Lab {
     looked_at: Arc<AtomicU64>,
     over: Arc<AtomicBool>,
     observe: Arc<Observe>,
+    handed_over: Arc<Mutex<Vec<usize>>>,
     log: Receiver<String>,
 }
 
@@ -154,7 +161,12 @@ impl Lab {
         let millis = Arc::new(AtomicU64::new(1000));
         let looked_at = Arc::<AtomicU64>::default();
         let over = Arc::<AtomicBool>::default();
-        let platform = Clocked { system: System::new(1), millis: Arc::clone(&millis) };
+        let handed_over = Arc::<Mutex<Vec<usize>>>::default();
+        let platform = Clocked {
+            system: System::new(1),
+            millis: Arc::clone(&millis),
+            handed_over: Arc::clone(&handed_over),
+        };
         let (told, log) = channel();
         let observe = Arc::new(Observe::new());
         let lab = Self {
@@ -163,6 +175,7 @@ impl Lab {
             looked_at: Arc::clone(&looked_at),
             over: Arc::clone(&over),
             observe: Arc::clone(&observe),
+            handed_over,
             log,
         };
         std::thread::spawn(move || {
@@ -174,6 +187,11 @@ impl Lab {
             }
         });
         lab
+    }
+
+    /// How many jobs the shard gave to worker threads, each time that it gave any.
+    pub fn handed_over(&self) -> Vec<usize> {
+        self.handed_over.lock().unwrap().clone()
     }
 
     /// The memory for data in use.
