@@ -10,9 +10,9 @@
 //! a receive buffer each (`Slabs`).
 //!
 //! Invariants:
-//! - The ring holds at most `slab_bytes * max_slabs` bytes, and [`SPARE_BYTES`] more for each slab. Beyond that a request gets an allocation
+//! - The ring holds at most `slab_bytes * max_slabs` bytes, and `SPARE_BYTES` more for each slab. Beyond that a request gets an allocation
 //!   of its own, which is counted.
-//! - What is handed out begins at a multiple of [`LINE_BYTES`], and not always at the same place in a page. The kernel copies by `rep
+//! - What is handed out begins at a multiple of `LINE_BYTES`, and not always at the same place in a page. The kernel copies by `rep
 //!   movsb`, and a Zen 3 is slow at that where the target is 1 to 31 bytes ahead of the source, modulo a page (docs/performance.md). Pages of
 //!   the page cache begin at 0, and an allocator's large blocks at 16. Where received data begin in the kernel's pages nobody knows, but it
 //!   often repeats: a buffer that stood still could be wrong for every receive of a connection.

@@ -23,7 +23,7 @@ pub struct Stepped<P: Platform> {
 }
 
 impl<P: Platform> Stepped<P> {
-    /// Starts to open a session on `platform`, in which `workload` will run. [`Options::ports`] is ignored.
+    /// Starts to open a session on `platform`, in which `workload` will run. `InitiatorPort::ports` is ignored.
     ///
     /// # Errors
     /// The platform cannot provide a driver.
