@@ -3,7 +3,7 @@
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use anyhow::{Context, Result, bail};
@@ -59,34 +59,31 @@ pub fn run(root: &Path, args: &Args) -> Result<bool> {
     if let Some(unknown) = wanted.iter().find(|target| !known.contains(target)) {
         bail!("there is no fuzz target `{unknown}`; there are: {}", known.join(", "));
     }
-    // One build links several targets at a time; each `fuzz run` would build its own.
+    // Before the runs, which would wait for each other's builds.
     let only = if let [one] = wanted.as_slice() { Some(one) } else { None };
     let built = cargo_fuzz(root, "build").args(only).status().context("cargo fuzz did not start")?;
     if !built.success() {
         bail!("the fuzz targets do not build");
     }
-    let waiting = Mutex::new(wanted.iter());
-    let failed = Mutex::new(Vec::new());
-    let work = || -> Result<()> {
-        loop {
-            // Not in the condition of a `while let`, which would keep the lock.
-            let Some(target) = waiting.lock().unwrap_or_else(|e| e.into_inner()).next() else {
-                return Ok(());
-            };
+    let next = AtomicUsize::new(0);
+    let work = || -> Result<Vec<&str>> {
+        let mut failed = Vec::new();
+        while let Some(target) = wanted.get(next.fetch_add(1, Ordering::Relaxed)) {
             println!("fuzz: {target} for {} s", args.seconds);
             let output = fuzz(root, target, args.seconds)?;
             print!("fuzz: {target} ended\n{}", shown(&output));
             if !output.status.success() {
-                failed.lock().unwrap_or_else(|e| e.into_inner()).push(target.as_str());
+                failed.push(target.as_str());
             }
         }
+        Ok(failed)
     };
-    thread::scope(|scope| -> Result<()> {
+    let failed = thread::scope(|scope| -> Result<Vec<&str>> {
         let workers = thread::available_parallelism().map_or(1, usize::from);
         let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
-        workers.into_iter().try_for_each(|worker| worker.join().expect("a worker does not panic"))
+        let failed = workers.into_iter().map(|worker| worker.join().expect("a worker does not panic"));
+        Ok(failed.collect::<Result<Vec<_>>>()?.concat())
     })?;
-    let failed = failed.into_inner().unwrap_or_else(|e| e.into_inner());
     match failed.as_slice() {
         [] => println!("fuzz: {} targets, nothing found", wanted.len()),
         _ => println!("fuzz: found something in {}; the inputs are in fuzz/artifacts", failed.join(", ")),

@@ -9,6 +9,7 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::Instant;
 
+use harness::statistics::median;
 use rustix::io::pread;
 
 const PAGE_BYTES: usize = 4096;
@@ -39,11 +40,6 @@ fn read_all(file: impl AsFd, memory: &mut [u8]) -> f64 {
     took
 }
 
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
 fn main() {
     let given = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
     let mut file =
@@ -64,8 +60,8 @@ fn main() {
         }
         let base = times[0].clone();
         let ratio =
-            |times: &Vec<f64>| median(&mut times.iter().zip(&base).map(|(a, b)| a / b).collect::<Vec<_>>());
+            |times: &Vec<f64>| median(&times.iter().zip(&base).map(|(a, b)| a / b).collect::<Vec<_>>());
         let ratios: String = times.iter().map(|times| format!("{:>7.2}", ratio(times))).collect();
-        println!("{length:<8} {ratios}   of {:.0} ns", median(&mut base.clone()));
+        println!("{length:<8} {ratios}   of {:.0} ns", median(&base));
     }
 }

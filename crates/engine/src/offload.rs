@@ -306,12 +306,11 @@ impl Offload {
 
 impl Shared {
     /// Provides a thread for the work that may start now, unless one is awake that will look for it: wakes one that sleeps, or starts a
-    /// new one. One is enough: whoever gets a job calls this before it runs the job. So short jobs are done by few threads, and as many
-    /// as may join them when jobs take long.
+    /// new one. One is enough: whoever gets a job calls this before it runs the job. So few threads do short jobs, and as many as may
+    /// do long ones.
     fn recruit(self: &Arc<Self>, mut pool: MutexGuard<'_, Pool>) {
-        let may_start = pool.own.len() + pool.room(self.max_threads);
         let awake = pool.threads - pool.busy - pool.asleep;
-        if may_start == 0 || awake > 0 {
+        if awake > 0 || (pool.own.is_empty() && pool.room(self.max_threads) == 0) {
             return;
         }
         if pool.asleep > 0 {

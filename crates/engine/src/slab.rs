@@ -12,7 +12,7 @@
 //! Invariants:
 //! - The ring holds at most `slab_bytes * max_slabs` bytes, and `SPARE_BYTES` more for each slab. Beyond that a request gets an allocation
 //!   of its own, which is counted.
-//! - What is handed out begins at a multiple of `LINE_BYTES`, and not always at the same place in a page. The kernel copies by `rep
+//! - What is handed out, except with [`Pins::Nothing`], begins at a multiple of `LINE_BYTES`, and not always at the same place in a page. The kernel copies by `rep
 //!   movsb`, and a Zen 3 is slow at that where the target is 1 to 31 bytes ahead of the source, modulo a page (docs/performance.md). Pages of
 //!   the page cache begin at 0, and an allocator's large blocks at 16. Where received data begin in the kernel's pages nobody knows, but it
 //!   often repeats: a buffer that stood still could be wrong for every receive of a connection.
@@ -185,11 +185,7 @@ impl Ring {
         // The rest is too short. Retire the slab first: if its pieces are gone, it is the first candidate for reuse, and the warmest.
         self.retired.out.extend(self.current.take().map(Slab::new));
         let reused = self.retired.reclaim(self.slab_bytes);
-        let mut slab = self.counted(reused, self.slab_bytes).or_else(|| self.grow(self.slab_bytes));
-        if let Some(slab) = &mut slab {
-            self.move_on(slab, self.slab_bytes);
-        }
-        self.current = slab.map(|slab| slab.memory);
+        self.current = self.ready(reused, self.slab_bytes).map(|slab| slab.memory);
         match &mut self.current {
             Some(current) => cut(current, len),
             None => self.one_off(len),
@@ -219,17 +215,22 @@ impl Ring {
         }
         let class = (class_bytes / MIN_CLASS_BYTES).ilog2() as usize;
         let reused = self.classes[class].reclaim(class_bytes);
-        let mut slab = self.counted(reused, class_bytes).or_else(|| self.grow(class_bytes))?;
-        self.move_on(&mut slab, class_bytes);
-        Some((class, slab))
+        Some((class, self.ready(reused, class_bytes)?))
+    }
+
+    /// A slab to be handed out: `reused`, or else a new one if there is room.
+    fn ready(&mut self, reused: Option<Slab>, slab_bytes: usize) -> Option<Slab> {
+        let mut slab = self.counted(reused, slab_bytes).or_else(|| self.grow(slab_bytes))?;
+        self.move_on(&mut slab.memory, slab_bytes);
+        Some(slab)
     }
 
     /// Lets a whole allocation begin at the next place, with `bytes` in it.
-    fn move_on(&mut self, slab: &mut Slab, bytes: usize) {
+    fn move_on(&mut self, memory: &mut BytesMut, bytes: usize) {
         self.place = (self.place + 1) % PLACES;
-        let to_line = slab.memory.as_ptr().align_offset(LINE_BYTES).min(LINE_BYTES);
-        slab.memory.advance((to_line + self.place * LINE_BYTES).min(SPARE_BYTES));
-        slab.memory.truncate(bytes);
+        let to_line = memory.as_ptr().align_offset(LINE_BYTES).min(LINE_BYTES);
+        memory.advance(to_line + self.place * LINE_BYTES);
+        memory.truncate(bytes);
     }
 
     const fn class_bytes(class: usize) -> usize {
@@ -313,9 +314,9 @@ impl Ring {
 
     fn one_off(&mut self, len: usize) -> BytesMut {
         self.stats.one_off_allocations += 1;
-        let mut slab = Slab::new(BytesMut::zeroed(allocated_for(len)));
-        self.move_on(&mut slab, len);
-        slab.memory
+        let mut memory = BytesMut::zeroed(allocated_for(len));
+        self.move_on(&mut memory, len);
+        memory
     }
 }
 
@@ -378,7 +379,7 @@ const fn allocated_for(slab_bytes: usize) -> usize {
     slab_bytes + SPARE_BYTES
 }
 
-/// The first `len` bytes of a shared slab; what is left of it is aligned. Its length is a multiple of a line.
+/// The first `len` bytes of a shared slab, whose length is a multiple of a line, and stays one.
 fn cut(slab: &mut BytesMut, len: usize) -> BytesMut {
     let mut piece = slab.split_to(len.next_multiple_of(LINE_BYTES));
     piece.truncate(len);

@@ -1,17 +1,18 @@
 //! `intact bench checksum` as its users meet it: what it prints and writes, and that its forms stay as they are. The
 //! runs are tiny; how good their figures are is not the subject.
 
-use std::process::{Command, Output};
+use std::process::Output;
 
 use serde_json::Value;
 
-use crate::bench::{check_markdown, check_page, intact, json, keys, text};
+use crate::bench::{check_markdown, check_page, json, keys};
+use crate::common::{run, text};
 
 /// A run of a few samples.
 fn tiny(more: &[&str]) -> Output {
     let mut arguments = vec!["bench", "checksum", "--samples", "4", "--memory", "64k"];
     arguments.extend(more);
-    intact(&arguments)
+    run(&arguments)
 }
 
 /// Programs read this: a change of a name here is a new schema.
@@ -170,7 +171,7 @@ fn the_page_and_the_markdown_are_whole_and_need_no_network() {
 #[test]
 fn the_list_says_which_kernel_serves_and_another_can_be_named() {
     let last_lines = |variable: Option<&str>| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_intact"));
+        let mut command = crate::common::intact();
         command.args(["bench", "checksum", "--list"]).env_remove("INTACT_CRC32C_KERNEL");
         variable.map(|name| command.env("INTACT_CRC32C_KERNEL", name));
         text(&command.output().unwrap())
@@ -186,7 +187,7 @@ fn the_list_says_which_kernel_serves_and_another_can_be_named() {
 
 #[test]
 fn the_list_names_what_can_be_chosen() {
-    let listed = text(&intact(&["bench", "checksum", "--list"]));
+    let listed = text(&run(&["bench", "checksum", "--list"]));
     let names: Vec<&str> = listed.lines().skip(1).filter_map(|line| line.split_whitespace().next()).collect();
     for name in ["crc32c-pclmulqdq", "t10-table", "crc32c/crc-fast", "copy/memcpy"] {
         assert!(names.contains(&name), "{listed}");
@@ -213,7 +214,7 @@ fn wrong_usage_is_refused_with_its_remedy() {
     ] {
         let mut all = vec!["bench", "checksum"];
         all.extend(arguments);
-        let output = intact(&all);
+        let output = run(&all);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", text(&output));
         assert!(text(&output).contains(words), "{arguments:?}: {}", text(&output));
     }
@@ -225,13 +226,13 @@ fn wrong_usage_is_refused_with_its_remedy() {
 #[test]
 fn a_lun_is_measured_with_the_name_lun_and_without() {
     for arguments in [&["bench", "lun", "nonsense"][..], &["bench", "nonsense"]] {
-        let output = intact(arguments);
+        let output = run(arguments);
         assert_eq!(output.status.code(), Some(2), "{}", text(&output));
         assert!(text(&output).contains("iscsi://"), "{}", text(&output));
     }
-    let nothing = intact(&["bench"]);
+    let nothing = run(&["bench"]);
     assert_eq!(nothing.status.code(), Some(2));
     assert!(text(&nothing).contains("checksum"), "{}", text(&nothing));
-    let both = intact(&["bench", "--depth", "3", "checksum"]);
+    let both = run(&["bench", "--depth", "3", "checksum"]);
     assert_eq!(both.status.code(), Some(2), "{}", text(&both));
 }

@@ -3,7 +3,8 @@
 
 use serde_json::Value;
 
-use crate::bench::{check_markdown, check_page, intact, json, keys, text};
+use crate::bench::{check_markdown, check_page, json, keys};
+use crate::common::{run, text};
 
 /// Programs read the JSON: a change of a name here is a new schema. The other forms hold the paper's figures.
 #[test]
@@ -11,7 +12,7 @@ fn one_run_has_every_figure_in_every_form() {
     let dir = tempfile::tempdir().unwrap();
     let (page, folder) = (dir.path().join("a.html"), dir.path().join("md"));
     let (page_name, folder_name) = (page.to_str().unwrap(), folder.to_str().unwrap());
-    let output = intact(&[
+    let output = run(&[
         "bench",
         "fastpath",
         "--quick",
@@ -93,10 +94,10 @@ fn check_form(report: &Value) {
 
 #[test]
 fn the_list_names_the_crcs_and_wrong_usage_is_refused() {
-    let listed = text(&intact(&["bench", "fastpath", "--list"]));
+    let listed = text(&run(&["bench", "fastpath", "--list"]));
     let names: Vec<&str> = listed.lines().skip(1).filter_map(|line| line.split_whitespace().next()).collect();
     assert!(names.contains(&"crc32c-byte") && names.contains(&"crc32c-slicing-8"), "{listed}");
     assert!(listed.contains("the kernel in use"), "{listed}");
-    let refused = intact(&["bench", "fastpath", "--rounds", "0"]);
+    let refused = run(&["bench", "fastpath", "--rounds", "0"]);
     assert_eq!(refused.status.code(), Some(2), "{}", text(&refused));
 }

@@ -7,7 +7,8 @@ use std::process::Output;
 
 use serde_json::Value;
 
-use crate::bench::{check_markdown, check_page, intact, json, keys, text};
+use crate::bench::{check_markdown, check_page, json, keys};
+use crate::common::{run, text};
 
 /// A run of a few writes, its files in `dir`.
 fn tiny(dir: &Path, more: &[&str]) -> Output {
@@ -15,7 +16,7 @@ fn tiny(dir: &Path, more: &[&str]) -> Output {
     let mut arguments =
         vec!["bench", "guard", "--runs", "2", "--turn", "1ms", "--region", "1m", "--dir", dir];
     arguments.extend(more);
-    intact(&arguments)
+    run(&arguments)
 }
 
 /// Programs read this: a change of a name here is a new schema.
@@ -90,7 +91,7 @@ fn the_page_and_the_markdown_are_whole_and_need_no_network() {
 
 #[test]
 fn the_list_names_what_can_be_chosen() {
-    let listed = text(&intact(&["bench", "guard", "--list"]));
+    let listed = text(&run(&["bench", "guard", "--list"]));
     let names: Vec<&str> = listed.lines().skip(1).filter_map(|line| line.split_whitespace().next()).collect();
     assert!(names.contains(&"t10-intact-copy") && names.contains(&"none"), "{listed}");
     let dir = tempfile::tempdir().unwrap();
@@ -121,7 +122,7 @@ fn wrong_usage_is_refused_with_its_remedy() {
             all.extend(["--region", "1m"]);
         }
         all.extend(arguments);
-        let output = intact(&all);
+        let output = run(&all);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", text(&output));
         assert!(text(&output).contains(words), "{arguments:?}: {}", text(&output));
     }

@@ -12,7 +12,7 @@ const QUERY: &str = "?max_recv_data_segment_length=8192&connections=8&erl=0&sche
 fn table_2(url: &str) -> Value {
     let load = ["--block", "32k", "--depth", "40", "--time", "0.3s", "--warmup", "0s", "--region", "8m"];
     let how = [&["bench", "--json", "--digests", "on"], &load[..], &[url]].concat();
-    let run = crate::bench::json(&crate::bench::intact(&how))[0].clone();
+    let run = crate::bench::json(&crate::common::run(&how))[0].clone();
     assert_eq!(
         (&run["errors"], &run["digests_failed"], &run["session_losses"]),
         (&0.into(), &0.into(), &0.into())

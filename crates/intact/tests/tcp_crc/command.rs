@@ -1,17 +1,12 @@
 //! `intact tcp-crc` with programs that know nothing of it, in network namespaces of the test's own.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::background::{Running, intact};
 use crate::support::{finish, left_out, need, path, program};
 use engine::netns::NetNs;
-
-fn intact(arguments: &str) -> Command {
-    let mut command = program(env!("CARGO_BIN_EXE_intact"), Duration::from_secs(60));
-    command.args(arguments.split(' '));
-    command
-}
 
 /// As [`intact`], without a limit of its own: the process is `intact` itself, which reports of shims name.
 fn intact_in_the_background(arguments: &str) -> Command {
@@ -36,17 +31,6 @@ fn machine() -> Option<NetNs> {
             left_out(&format!("no network namespace can be made: {error}"));
             None
         }
-    }
-}
-
-/// A program in the background, ended by SIGTERM.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let pid = rustix::process::Pid::from_child(&self.0);
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-        let _ = self.0.wait();
     }
 }
 

@@ -2,21 +2,16 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use crate::background::{Running, intact};
 use crate::support::{Ended, finish, left_out, need, program, until};
 use engine::netns::NetNs;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 const PATH: &str = "/usr/sbin:/sbin:/usr/bin:/bin";
-
-fn intact(arguments: &str) -> Command {
-    let mut command = program(env!("CARGO_BIN_EXE_intact"), Duration::from_secs(60));
-    command.args(arguments.split(' '));
-    command
-}
 
 /// Two hosts, 10.9.0.1 and 10.9.0.2, and the data that the second one serves.
 struct Hosts {
@@ -113,16 +108,6 @@ impl Drop for Hosts {
         for host in 0..2 {
             let _ = self.spaces[host].within(|| finish(intact("tcp-crc down")));
         }
-    }
-}
-
-/// A program in the background, which its limit ends as well.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = kill_process(Pid::from_child(&self.0), Signal::TERM);
-        let _ = self.0.wait();
     }
 }
 

@@ -1,6 +1,7 @@
 //! `intact tcp-crc`. A test program of its own: its shims carry all TCP connections of a host.
 #![forbid(unsafe_code)]
 
+mod background;
 mod command;
 mod host;
 mod programs;

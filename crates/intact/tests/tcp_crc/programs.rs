@@ -5,9 +5,10 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use crate::background::Running;
 use crate::support::{finish, left_out, need, postgresql, program, until};
 use engine::netns::NetNs;
 use serde_json::Value;
@@ -23,17 +24,6 @@ struct Machine {
     namespace: NetNs,
     folder: tempfile::TempDir,
     backend: &'static str,
-}
-
-/// A server behind a shim, ended by SIGTERM.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let pid = rustix::process::Pid::from_child(&self.0);
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-        let _ = self.0.wait();
-    }
 }
 
 impl Machine {

@@ -19,6 +19,9 @@ use crate::shared::Shared;
 /// not wait for more than these.
 const STEPS_AT_ONCE: u32 = 64;
 
+/// Work for the pool, with its lane.
+pub(super) type Work = (Lane, engine::offload::Job);
+
 /// Sends its contents when it is dropped, so that every command gets an answer, even if its job panics or is dropped without
 /// running.
 pub(super) struct Reply<D: Driver> {
@@ -80,8 +83,8 @@ impl<P: Platform> Job<P> {
         self.queue();
     }
 
-    /// What a worker does, and in which lane.
-    pub(super) fn work(self) -> (Lane, engine::offload::Job) {
+    /// What a worker does.
+    pub(super) fn work(self) -> Work {
         (self.running.device.unit.lane.clone(), Box::new(move || self.run()))
     }
 
@@ -113,7 +116,7 @@ const WORKER_SILENCE: Duration = Duration::from_millis(10);
 #[derive(Default)]
 pub(super) struct Workers {
     /// Those to be given, in order. A shard that woke a thread for each command of a burst would often be interrupted by that thread.
-    next: Vec<(Lane, engine::offload::Job)>,
+    next: Vec<Work>,
     /// How many have not been answered.
     jobs: usize,
     /// The last time that a job was given to a worker or completed.
@@ -122,7 +125,7 @@ pub(super) struct Workers {
 
 impl Workers {
     /// Takes work for a worker, who gets it by [`Workers::hand_over`].
-    pub(super) fn take(&mut self, work: (Lane, engine::offload::Job), now: Time) {
+    pub(super) fn take(&mut self, work: Work, now: Time) {
         self.next.push(work);
         self.jobs += 1;
         self.last = now;
@@ -161,7 +164,7 @@ mod tests {
         let at = Duration::from_millis;
         let mut workers = Workers::default();
         assert!(!workers.are_busy(at(1)));
-        let work = || (Lane::new(1), Box::new(|| {}) as engine::offload::Job);
+        let work = || -> Work { (Lane::new(1), Box::new(|| {})) };
         workers.take(work(), at(1));
         workers.take(work(), at(2));
         assert!(workers.are_busy(at(2)) && workers.are_busy(at(11)) && !workers.are_busy(at(12)));

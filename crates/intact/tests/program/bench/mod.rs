@@ -1,21 +1,12 @@
-//! What tests of the benchmarks share: running them, and judging the forms of a result.
-#![allow(dead_code, reason = "each test uses a part of it")]
+//! What tests of the benchmarks share: judging the forms of a result.
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
 use serde_json::Value;
 
-/// Runs the program.
-pub fn intact(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_intact")).args(arguments).output().unwrap()
-}
-
-/// Everything that it said.
-pub fn text(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
-}
+use crate::common::text;
 
 /// What it printed, as JSON.
 pub fn json(output: &Output) -> Value {
