@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use scsi::{
+use scsi::{MediumConfig, 
     DataInSource, DataOut, LbaStatusDescriptor, LogicalUnit, LuConfig, MediumError, MediumOp, MediumReply,
     Nexus, Paths, ProtectionType, Provisioning, Status, Step,
 };
@@ -87,18 +87,11 @@ fuzz_target!(|input: &[u8]| {
     let mut rest = input;
     let choice = byte(&mut rest);
     let lu = LogicalUnit::new(LuConfig {
-        blocks: BLOCKS,
-        thin: choice & 1 == 0,
-        read_only: choice & 6 == 6,
-        block_bytes: if choice & 8 == 0 { 512 } else { 4096 },
-        physical_block_bytes: 4096,
+medium: MediumConfig { blocks: BLOCKS, thin: choice & 1 == 0, read_only: choice & 6 == 6, block_bytes: if choice & 8 == 0 { 512 } else { 4096 }, physical_block_bytes: 4096, sanitize: choice & 64 == 0, protectable: choice & 128 == 0, protection: [ProtectionType::Type1, ProtectionType::Type2][usize::from(choice & 1)], ..MediumConfig::default() },
         token_secret: (choice & 32 == 0).then_some([1; 32]),
-        sanitize: choice & 64 == 0,
         paths: Paths { explicit_access_states: choice & 64 == 0, ..Paths::default() },
-        protectable: choice & 128 == 0,
-        protection: [ProtectionType::Type1, ProtectionType::Type2][usize::from(choice & 1)],
         ..LuConfig::default()
-    });
+     });
     let nexuses = [
         Nexus::new("iqn.2025-01.org.example:a,i,0x00023d000001", 1, 1),
         Nexus::new("iqn.2025-01.org.example:b,i,0x00023d000002", 1, 1),

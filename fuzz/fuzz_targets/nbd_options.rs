@@ -13,7 +13,7 @@ use lun::{Host, Unit};
 use nbd::negotiation::{Negotiation, Next, Tls};
 use nbd::wire::{self, Request, option, reply};
 use nbd::{Denied, Export, Exports, Peer};
-use scsi::{LogicalUnit, LuConfig, Outcome, PiField};
+use scsi::{MediumConfig, LogicalUnit, LuConfig, Outcome, PiField};
 
 struct Nobody;
 
@@ -62,7 +62,8 @@ impl Exports for Disks {
 
 static DISKS: LazyLock<Disks> = LazyLock::new(|| {
     let store = Arc::new(RamStore::new(1 << 20, 512).unwrap());
-    let scsi = LogicalUnit::new(LuConfig { blocks: 2048, block_bytes: 512, ..LuConfig::default() });
+    let scsi = LogicalUnit::new(LuConfig {
+medium: MediumConfig { blocks: 2048, block_bytes: 512, ..MediumConfig::default() }, ..LuConfig::default()  });
     Disks(Arc::new(Disk(Arc::new(Unit::new(scsi, store, 1, Arc::new(Nobody))))))
 });
 

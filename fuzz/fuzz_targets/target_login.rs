@@ -99,7 +99,7 @@ fuzz_target!(|input: &[u8]| {
                 let pdu = established.response(Tsih(1), CmdSn(1), CmdSn(8));
                 let response = LoginResponse::parse(&pdu.bhs).expect("we send what parses");
                 assert_eq!((response.transit, response.nsg), (true, Some(LoginStage::FullFeature)));
-                assert!(TextPairs::parse(&pdu.data.bytes()).is_ok() || response.stat_sn != StatSn(0xffff_fffe));
+                assert!(TextPairs::parse(&pdu.data.bytes()).is_ok() || response.numbers.stat_sn != StatSn(0xffff_fffe));
                 return;
             }
             LoginReply::Refuse { response, refusal } => {
@@ -114,7 +114,7 @@ fuzz_target!(|input: &[u8]| {
             }
         };
         let response = LoginResponse::parse(&pdu.bhs).expect("we send what parses");
-        assert_eq!(response.stat_sn, stat_sn);
+        assert_eq!(response.numbers.stat_sn, stat_sn);
         assert_eq!(response.status, LoginStatus::Success);
         assert!(pdu.data.len() <= 8192);
         assert!(!response.transit || header[1] & 0x80 != 0, "T=1 answers T=1 only");

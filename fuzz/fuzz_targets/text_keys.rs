@@ -6,31 +6,31 @@
 use iscsi_core::chap::{ChapAlgorithm, PeerChallenge, binary, choose_algorithm};
 use iscsi_core::names::IscsiName;
 use iscsi_core::negotiation::{Negotiator, Phase, Received, Role, processing_order};
-use iscsi_core::params::{Bounds, DigestPolicy, Params};
+use iscsi_core::params::{DataOrder, Bursts, Bounds, DigestPolicy, Params};
 use iscsi_core::text_exchange::{TextAssembler, TextSplitter};
 use iscsi_core::wire::{TextBuilder, TextPairs};
 use libfuzzer_sys::fuzz_target;
 
 fn check(params: &Params, bounds: &Bounds, offered: bool) {
     assert!((512..1 << 24).contains(&params.max_send_data_segment_length));
-    assert!((512..1 << 24).contains(&params.max_burst_length));
-    assert!((512..1 << 24).contains(&params.first_burst_length));
-    assert!(params.max_outstanding_r2t >= 1 && params.max_connections >= 1);
+    assert!((512..1 << 24).contains(&params.bursts.max_burst_length));
+    assert!((512..1 << 24).contains(&params.bursts.first_burst_length));
+    assert!(params.bursts.max_outstanding_r2t >= 1 && params.max_connections >= 1);
     assert!(params.default_time2wait_s <= 3600 && params.default_time2retain_s <= 3600);
     assert!(params.error_recovery_level == 0 && params.protocol_level <= 1);
     // Our Yes is enough, and No is nothing that a peer can impose.
-    assert!(params.data_pdu_in_order || !bounds.data_pdu_in_order);
-    assert!(params.data_sequence_in_order || !bounds.data_sequence_in_order);
+    assert!(params.data_in_order.pdus || !bounds.data_in_order.pdus);
+    assert!(params.data_in_order.sequences || !bounds.data_in_order.sequences);
     // The standard's default applies where neither side named a value.
     let default = Params::default();
-    assert!(params.max_burst_length <= bounds.max_burst_length.max(default.max_burst_length));
-    assert!(params.first_burst_length <= bounds.first_burst_length.max(default.first_burst_length));
-    assert!(params.max_outstanding_r2t <= bounds.max_outstanding_r2t.max(1));
+    assert!(params.bursts.max_burst_length <= bounds.bursts.max_burst_length.max(default.bursts.max_burst_length));
+    assert!(params.bursts.first_burst_length <= bounds.bursts.first_burst_length.max(default.bursts.first_burst_length));
+    assert!(params.bursts.max_outstanding_r2t <= bounds.bursts.max_outstanding_r2t.max(1));
     if bounds.header_digest == DigestPolicy::Off {
         assert!(!params.digests.header);
     }
-    if bounds.initial_r2t && offered {
-        assert!(params.initial_r2t);
+    if bounds.bursts.initial_r2t && offered {
+        assert!(params.bursts.initial_r2t);
     }
 }
 
@@ -71,12 +71,7 @@ fuzz_target!(|input: &[u8]| {
 
     let bounds = Bounds {
         header_digest: [DigestPolicy::Off, DigestPolicy::Offered, DigestPolicy::Required]
-            [usize::from(choice % 3)],
-        max_burst_length: 65536 << (choice & 3),
-        initial_r2t: choice & 4 != 0,
-        immediate_data: choice & 8 != 0,
-        data_pdu_in_order: choice & 64 != 0,
-        data_sequence_in_order: choice & 128 != 0,
+            [usize::from(choice % 3)],bursts: Bursts { max_burst_length: 65536 << (choice & 3), initial_r2t: choice & 4 != 0, immediate_data: choice & 8 != 0, ..Bounds::default().bursts },data_in_order: DataOrder { pdus: choice & 64 != 0, sequences: choice & 128 != 0 },
         ..Bounds::default()
     };
     for role in [Role::Target, Role::Initiator] {
@@ -110,7 +105,7 @@ fuzz_target!(|input: &[u8]| {
                 && choice & 16 == 0
                 && negotiator.params().unsolicited_data_possible()
             {
-                assert!(negotiator.params().first_burst_length <= negotiator.params().max_burst_length);
+                assert!(negotiator.params().bursts.first_burst_length <= negotiator.params().bursts.max_burst_length);
             }
         }
     }

@@ -4,7 +4,7 @@
 //! running.
 
 use crate::frame::Received;
-use iscsi_wire::{Bhs, CmdSn, DataIn, Opcode, Pdu, StatSn};
+use iscsi_wire::{Bhs, CmdSn, DataIn, Opcode, Pdu, ResidualCount, StatSn};
 
 /// Maximum number of findings per connection.
 const MAX_FINDINGS: usize = 64;
@@ -150,16 +150,17 @@ impl Ledger {
             Pdu::ScsiResponse(p) if p.response == 0 && p.status == 2 && rx.data.len() < 2 => {
                 self.find("RSP-01", format!("CHECK CONDITION without sense: {}", rx.line()));
             }
-            Pdu::ScsiResponse(p) => self.check_residual(p.overflow, p.underflow, p.residual_count, rx),
+            Pdu::ScsiResponse(p) => self.check_residual(p.residual_count, rx),
             _ => {}
         }
     }
 
-    fn check_residual(&mut self, over: bool, under: bool, count: u32, rx: &Received) {
-        match (over, under) {
+    fn check_residual(&mut self, count: ResidualCount, rx: &Received) {
+        let bytes = count.bytes;
+        match (count.overflow, count.underflow) {
             (true, true) => self.find("RES-01", format!("both O and U: {}", rx.line())),
-            (false, false) if count != 0 => {
-                self.find("RES-01", format!("Residual Count {count} without O and U: {}", rx.line()));
+            (false, false) if bytes != 0 => {
+                self.find("RES-01", format!("Residual Count {bytes} without O and U: {}", rx.line()));
             }
             _ => {}
         }
@@ -169,11 +170,11 @@ impl Ledger {
         if p.status_bit && !p.final_bit {
             self.find("DAT-08", format!("S without F: {}", rx.line()));
         }
-        if !p.status_bit && (p.overflow || p.underflow || p.residual_count != 0 || p.status != 0) {
+        if !p.status_bit && (p.residual_count != ResidualCount::default() || p.status != 0) {
             self.find("DAT-08", format!("status fields without S: {}", rx.line()));
         }
         if p.status_bit {
-            self.check_residual(p.overflow, p.underflow, p.residual_count, rx);
+            self.check_residual(p.residual_count, rx);
         }
         if p.acknowledge && self.error_recovery_level == 0 {
             self.find("SNK-08", format!("A bit at ErrorRecoveryLevel 0: {}", rx.line()));

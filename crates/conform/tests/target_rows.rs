@@ -10,8 +10,8 @@ use conform::{
     Verdict,
 };
 use iscsi_wire::{
-    DataIn, DataOut, DataSn, Itt, Lun, Opcode, Pdu, R2t, R2tSn, Reject, RejectReason, ScsiResponse, StatSn,
-    Ttt, keys,
+    DataIn, DataOut, DataSn, Itt, Lun, Opcode, Pdu, R2t, R2tSn, Reject, RejectReason, ResidualCount,
+    ResponseNumbers, ScsiResponse, StatSn, Ttt, keys,
 };
 
 /// Rows that the little target keeps.
@@ -116,20 +116,14 @@ fn a_good_target_with_mutual_chap_passes() {
 /// GOOD for this task.
 fn good(itt: Itt, scene: &Scene) -> ScsiResponse {
     ScsiResponse {
-        bidi_overflow: false,
-        bidi_underflow: false,
-        overflow: false,
-        underflow: false,
         response: ScsiResponse::COMPLETED_AT_TARGET,
         status: 0,
         itt,
         snack_tag: 0,
-        stat_sn: scene.stat_sn,
-        exp_cmd_sn: scene.exp_cmd_sn,
-        max_cmd_sn: scene.max_cmd_sn,
+        numbers: scene.numbers,
         exp_data_sn: DataSn(0),
-        bidi_residual_count: 0,
-        residual_count: 0,
+        bidi_residual_count: ResidualCount::default(),
+        residual_count: ResidualCount::default(),
     }
 }
 
@@ -206,7 +200,7 @@ fn broken_framing_and_digests_are_caught() {
         "NUM-09",
         plain(),
         Behaviour::good().every(Opcode::NopIn, |scene, frame| {
-            vec![Act::Send(frame.patch(24, &scene.stat_sn.add(3).0.to_be_bytes()))]
+            vec![Act::Send(frame.patch(24, &scene.numbers.stat_sn.add(3).0.to_be_bytes()))]
         }),
     );
 }
@@ -269,7 +263,7 @@ fn broken_transfers_are_caught() {
         "NUM-11",
         plain(),
         Behaviour::good().every(Opcode::ScsiResponse, |scene, frame| {
-            let early = scene.exp_cmd_sn.0.wrapping_sub(1);
+            let early = scene.numbers.exp_cmd_sn.0.wrapping_sub(1);
             vec![Act::Send(frame.patch(28, &early.to_be_bytes()))]
         }),
     );
@@ -355,13 +349,7 @@ fn wrong_data_may_be_refused_or_end_the_connection_but_is_not_accepted() {
 }
 
 fn refusal(scene: &Scene, rx: &Received, reason: RejectReason) -> Frame {
-    let reject = Reject {
-        reason,
-        stat_sn: scene.stat_sn,
-        exp_cmd_sn: scene.exp_cmd_sn,
-        max_cmd_sn: scene.max_cmd_sn,
-        data_sn: DataSn(0),
-    };
+    let reject = Reject { reason, numbers: scene.numbers, data_sn: DataSn(0) };
     Frame::of(reject).data(*rx.bhs.as_bytes())
 }
 
@@ -417,19 +405,19 @@ fn broken_data_is_caught() {
         let data_in = DataIn {
             final_bit: true,
             acknowledge: false,
-            overflow: false,
-            underflow: false,
             status_bit: true,
             status: 2,
             lun: Lun(0),
             itt: bhs.itt(),
             ttt: Ttt::RESERVED,
-            stat_sn: StatSn(scene.stat_sn.0.wrapping_sub(1)),
-            exp_cmd_sn: scene.exp_cmd_sn,
-            max_cmd_sn: scene.max_cmd_sn,
+            numbers: ResponseNumbers {
+                stat_sn: StatSn(scene.numbers.stat_sn.0.wrapping_sub(1)),
+                exp_cmd_sn: scene.numbers.exp_cmd_sn,
+                max_cmd_sn: scene.numbers.max_cmd_sn,
+            },
             data_sn: DataSn(0),
             buffer_offset: 0,
-            residual_count: 0,
+            residual_count: ResidualCount::default(),
         };
         vec![Act::Send(Frame::of(data_in))]
     });

@@ -605,7 +605,7 @@ mod tests {
             assert_eq!(url.options().unwrap().bounds, wanted, "{name}");
         }
         let bounds = IscsiUrl::parse("iscsi://h?max_burst_length=4096").unwrap().options().unwrap().bounds;
-        assert_eq!(bounds.max_burst_length, 4096);
+        assert_eq!(bounds.bursts.max_burst_length, 4096);
         let error = IscsiUrl::parse("iscsi://h?max_burst_length=511").unwrap_err().to_string();
         assert!(error.contains("max_burst_length is a number from 512 to 16777215"), "{error}");
     }

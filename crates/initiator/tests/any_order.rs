@@ -14,9 +14,9 @@ use self::server::{LUN, options, server_with};
 
 /// What one end is ready for.
 fn set(bounds: &mut Bounds, pdus: bool, sequences: bool) {
-    (bounds.data_pdu_in_order, bounds.data_sequence_in_order) = (pdus, sequences);
+    (bounds.data_in_order.pdus, bounds.data_in_order.sequences) = (pdus, sequences);
     (bounds.error_recovery_level, bounds.max_recv_data_segment_length) = (0, 1024);
-    (bounds.max_burst_length, bounds.first_burst_length) = (8192, 4096);
+    (bounds.bursts.max_burst_length, bounds.bursts.first_burst_length) = (8192, 4096);
 }
 
 // covers: KEY-17, KEY-18, DAT-05
@@ -31,10 +31,10 @@ fn what_both_ends_want_is_agreed_on_and_every_byte_finds_its_place() {
         options.session.send_order = SendOrder::Drawn(11);
         let session = Session::connect(options.clone()).unwrap();
         let params = session.opening().login.params.clone();
-        assert_eq!(params.data_pdu_in_order, ours.0 || theirs.0);
-        assert_eq!(params.data_sequence_in_order, ours.1 || theirs.1);
+        assert_eq!(params.data_in_order.pdus, ours.0 || theirs.0);
+        assert_eq!(params.data_in_order.sequences, ours.1 || theirs.1);
         let mut checker = Checker::new(8, 400);
-        checker.in_order = params.data_pdu_in_order && params.data_sequence_in_order;
+        checker.in_order = params.data_in_order.pdus && params.data_in_order.sequences;
         assert_eq!(session.run(checker).unwrap().wrong, Vec::<String>::new());
 
         let disk = Disk::open(&session, LUN).unwrap();
@@ -60,5 +60,5 @@ fn recovery_keeps_data_in_order() {
     let session = Session::connect(options).unwrap();
     let params = session.opening().login.params.clone();
     assert_eq!(params.error_recovery_level, 0, "the target has no recovery");
-    assert!(params.data_pdu_in_order && params.data_sequence_in_order, "but the initiator wants it");
+    assert!(params.data_in_order.pdus && params.data_in_order.sequences, "but the initiator wants it");
 }

@@ -45,15 +45,16 @@ impl Ours {
         let bounds = &mut options.bounds;
         bounds.header_digest = digest("header_digest");
         bounds.data_digest = digest("data_digest");
-        bounds.initial_r2t = url.setting("initial_r2t") == Some("yes");
-        bounds.immediate_data = url.setting("immediate_data") != Some("no");
-        bounds.data_pdu_in_order = url.setting("data_pdu_in_order") != Some("no");
-        bounds.data_sequence_in_order = url.setting("data_sequence_in_order") != Some("no");
+        bounds.bursts.initial_r2t = url.setting("initial_r2t") == Some("yes");
+        bounds.bursts.immediate_data = url.setting("immediate_data") != Some("no");
+        bounds.data_in_order.pdus = url.setting("data_pdu_in_order") != Some("no");
+        bounds.data_in_order.sequences = url.setting("data_sequence_in_order") != Some("no");
         bounds.max_recv_data_segment_length =
             number("max_recv_data_segment_length", bounds.max_recv_data_segment_length);
-        bounds.max_burst_length = number("max_burst_length", bounds.max_burst_length);
-        bounds.first_burst_length = number("first_burst_length", bounds.first_burst_length);
-        bounds.max_outstanding_r2t = number("max_outstanding_r2t", bounds.max_outstanding_r2t.into()) as u16;
+        bounds.bursts.max_burst_length = number("max_burst_length", bounds.bursts.max_burst_length);
+        bounds.bursts.first_burst_length = number("first_burst_length", bounds.bursts.first_burst_length);
+        bounds.bursts.max_outstanding_r2t =
+            number("max_outstanding_r2t", bounds.bursts.max_outstanding_r2t.into()) as u16;
         let step = url.timeout();
         if url.setting("task_reporting") == Some("fast_abort") {
             bounds.task_reporting = TaskReporting::FastAbort;

@@ -262,7 +262,7 @@ fn a_bit_that_flips_in_a_write_costs_a_repetition() {
     // Unsolicited data with a bad digest causes its command to be rejected; with solicited data the command itself fails (RFC 7143
     // 7.8).
     let mut options = options(place.address);
-    (options.bounds.immediate_data, options.bounds.initial_r2t) = (false, true);
+    (options.bounds.bursts.immediate_data, options.bounds.bursts.initial_r2t) = (false, true);
     let disk = Disk::open(&Session::connect(options).unwrap(), LUN).unwrap();
     assert_eq!(disk.session().opening().login.params.error_recovery_level, 0);
     let data = pattern(3, 64 * 1024);

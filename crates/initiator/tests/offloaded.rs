@@ -54,13 +54,13 @@ fn every_way_to_send_write_data_brings_the_same_bytes() {
             for level in 0..=2 {
                 let mut options = options(server.portals()[0], level);
                 let bounds = &mut options.bounds;
-                (bounds.initial_r2t, bounds.immediate_data) = (initial_r2t, immediate_data);
+                (bounds.bursts.initial_r2t, bounds.bursts.immediate_data) = (initial_r2t, immediate_data);
                 (bounds.header_digest, bounds.data_digest) = (digest, digest);
-                (bounds.max_recv_data_segment_length, bounds.max_burst_length) = (8192, 50_000);
-                bounds.first_burst_length = 20_000;
+                (bounds.max_recv_data_segment_length, bounds.bursts.max_burst_length) = (8192, 50_000);
+                bounds.bursts.first_burst_length = 20_000;
                 let session = Session::connect(options).unwrap();
                 let params = &session.opening().login.params;
-                assert_eq!((params.initial_r2t, params.error_recovery_level), (initial_r2t, level));
+                assert_eq!((params.bursts.initial_r2t, params.error_recovery_level), (initial_r2t, level));
                 assert_eq!(params.digests.data, digest == DigestPolicy::Required);
                 seed += 1;
                 round(&Disk::open(&session, LUN).unwrap(), seed);
@@ -251,7 +251,7 @@ fn an_engine_of_the_program_decides_what_is_negotiated() {
     let proxy = Proxy::start(server.portals()[0]);
     let mut options = options(proxy.address(), 2);
     options.set_engine(EngineKind::Rtl);
-    options.bounds.max_outstanding_r2t = 8;
+    options.bounds.bursts.max_outstanding_r2t = 8;
     let count = made.clone();
     options.set_circuit(Circuit::new(move || {
         count.fetch_add(1, Ordering::Relaxed);
@@ -260,7 +260,7 @@ fn an_engine_of_the_program_decides_what_is_negotiated() {
     let session = Session::connect(options).unwrap();
     let params = &session.opening().login.params;
     assert_eq!((params.max_recv_data_segment_length, params.error_recovery_level), (4096, 0));
-    assert_eq!(params.max_outstanding_r2t, 1);
+    assert_eq!(params.bursts.max_outstanding_r2t, 1);
     assert!(!session.declare_max_recv_data_segment_length(4097), "longer than its buffer");
     let disk = Disk::open(&session, LUN).unwrap();
     round(&disk, 3);

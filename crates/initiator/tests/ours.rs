@@ -29,12 +29,12 @@ fn every_way_to_send_write_data_brings_the_same_bytes() {
         for digest in [DigestPolicy::Off, DigestPolicy::Required] {
             let mut options = options(server.portals()[0]);
             let bounds = &mut options.bounds;
-            (bounds.initial_r2t, bounds.immediate_data) = (initial_r2t, immediate_data);
+            (bounds.bursts.initial_r2t, bounds.bursts.immediate_data) = (initial_r2t, immediate_data);
             (bounds.header_digest, bounds.data_digest) = (digest, digest);
-            (bounds.max_recv_data_segment_length, bounds.max_burst_length) = (8192, 50_000);
-            bounds.first_burst_length = 20_000;
+            (bounds.max_recv_data_segment_length, bounds.bursts.max_burst_length) = (8192, 50_000);
+            bounds.bursts.first_burst_length = 20_000;
             let session = Session::connect(options).unwrap();
-            assert_eq!(session.opening().login.params.initial_r2t, initial_r2t);
+            assert_eq!(session.opening().login.params.bursts.initial_r2t, initial_r2t);
             assert_eq!(session.opening().login.params.digests.data, digest == DigestPolicy::Required);
             let disk = Disk::open(&session, LUN).unwrap();
             for (offset, len) in [(0, 512), (4096, 20_480), (1 << 20, 300 * 512), (2 << 20, 5 << 20)] {

@@ -114,8 +114,8 @@ fn pi_17_blocks_of_every_type_come_back_through_every_way_to_cut_them() {
             let mut options = lab.options(Some(tags));
             let bounds = &mut options.bounds;
             (bounds.header_digest, bounds.data_digest) = (digest, digest);
-            (bounds.max_recv_data_segment_length, bounds.max_burst_length) = (segment, 50_000);
-            bounds.first_burst_length = 20_000;
+            (bounds.max_recv_data_segment_length, bounds.bursts.max_burst_length) = (segment, 50_000);
+            bounds.bursts.first_burst_length = 20_000;
             let disk = lab.open(options).unwrap();
             assert_eq!(disk.info().protection.kind.number(), kind);
             assert_eq!(

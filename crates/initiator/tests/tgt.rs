@@ -244,7 +244,7 @@ fn data_comes_in_any_order_if_tgt_agrees() {
              &data_digest=crc32c",
         );
         let params = session.opening().login.params.clone();
-        assert_eq!((params.data_pdu_in_order, params.data_sequence_in_order), (in_order, in_order));
+        assert_eq!((params.data_in_order.pdus, params.data_in_order.sequences), (in_order, in_order));
         let disk = Disk::open(&session, Lun::from_index(1)).unwrap();
         for (offset, len) in [(0, 512), (1 << 20, 1 << 20), (8 << 20, 9 << 20)] {
             let data = pattern(offset + u64::from(in_order), len);

@@ -266,14 +266,14 @@ with! {
 
 /// A number: the fields in [`Bounds`] and [`Params`] have the same name.
 macro_rules! number {
-    ($range:expr, $pick:ident, $field:ident) => {
+    ($range:expr, $pick:ident, $($field:ident).+) => {
         Class::Number {
             range: $range,
             pick: Pick::$pick,
             field: Field {
-                wanted: |bounds| bounds.$field as u64,
-                agreed: |params| params.$field as u64,
-                agree: |params, number| params.$field = number.try_into().unwrap_or(params.$field),
+                wanted: |bounds| bounds.$($field).+ as u64,
+                agreed: |params| params.$($field).+ as u64,
+                agree: |params, number| params.$($field).+ = number.try_into().unwrap_or(params.$($field).+),
             },
         }
     };
@@ -281,11 +281,11 @@ macro_rules! number {
 
 /// `Yes` or `No`: the fields in [`Bounds`] and [`Params`] have the same name.
 macro_rules! switch {
-    ($field:ident) => {
+    ($($field:ident).+) => {
         Field {
-            wanted: |bounds| bounds.$field,
-            agreed: |params| params.$field,
-            agree: |params, value| params.$field = value,
+            wanted: |bounds| bounds.$($field).+,
+            agreed: |params| params.$($field).+,
+            agree: |params, value| params.$($field).+ = value,
         }
     };
 }
@@ -293,11 +293,11 @@ macro_rules! switch {
 /// As [`switch`], but `No` only by an end that wants ErrorRecoveryLevel 0, which is then the level of the session: recovery finds
 /// a lost PDU by the place that it must have between its neighbours.
 macro_rules! in_order {
-    ($field:ident) => {
+    ($($field:ident).+) => {
         Field {
-            wanted: |bounds| bounds.$field || bounds.error_recovery_level > 0,
-            agreed: |params| params.$field,
-            agree: |params, value| params.$field = value,
+            wanted: |bounds| bounds.$($field).+ || bounds.error_recovery_level > 0,
+            agreed: |params| params.$($field).+,
+            agree: |params, value| params.$($field).+ = value,
         }
     };
 }
@@ -317,16 +317,16 @@ macro_rules! setting {
     ($key:expr, $name:literal, Word $words:expr, $put:expr) => {
         Key { setting: Some(($name, Wish::Word { words: $words, put: $put })), ..$key }
     };
-    ($key:expr, $name:literal, Switch, $field:ident) => {
-        Key { setting: Some(($name, Wish::Switch { put: |bounds, value| bounds.$field = value })), ..$key }
+    ($key:expr, $name:literal, Switch, $($field:ident).+) => {
+        Key { setting: Some(($name, Wish::Switch { put: |bounds, value| bounds.$($field).+ = value })), ..$key }
     };
-    ($key:expr, $name:literal, $form:ident $range:expr, $field:ident) => {
+    ($key:expr, $name:literal, $form:ident $range:expr, $($field:ident).+) => {
         Key {
             setting: Some((
                 $name,
                 Wish::$form {
                     range: $range,
-                    put: |bounds, number| bounds.$field = number.try_into().unwrap_or(bounds.$field),
+                    put: |bounds, number| bounds.$($field).+ = number.try_into().unwrap_or(bounds.$($field).+),
                 },
             )),
             ..$key
@@ -406,56 +406,58 @@ static KEYS: &[Key] = &[
         "error_recovery_level", Number LEVELS, error_recovery_level
     ),
     setting!(
-        key(name::INITIAL_R2T, "RFC 7143 13.10", Class::Or(switch!(initial_r2t)), O).normal().leading(),
+        key(name::INITIAL_R2T, "RFC 7143 13.10", Class::Or(switch!(bursts.initial_r2t)), O)
+            .normal()
+            .leading(),
         "initial_r2t",
         Switch,
-        initial_r2t
+        bursts.initial_r2t
     ),
     setting!(
-        key(name::IMMEDIATE_DATA, "RFC 7143 13.11", Class::And(switch!(immediate_data)), O)
+        key(name::IMMEDIATE_DATA, "RFC 7143 13.11", Class::And(switch!(bursts.immediate_data)), O)
             .normal()
             .leading(),
         "immediate_data",
         Switch,
-        immediate_data
+        bursts.immediate_data
     ),
     setting!(
-        key(name::MAX_BURST_LENGTH, "RFC 7143 13.13", number!(LENGTH, Min, max_burst_length), O)
+        key(name::MAX_BURST_LENGTH, "RFC 7143 13.13", number!(LENGTH, Min, bursts.max_burst_length), O)
             .normal()
             .leading(),
-        "max_burst_length", Size LENGTH, max_burst_length
+        "max_burst_length", Size LENGTH, bursts.max_burst_length
     ),
     setting!(
-        key(name::FIRST_BURST_LENGTH, "RFC 7143 13.14", number!(LENGTH, Min, first_burst_length), O)
+        key(name::FIRST_BURST_LENGTH, "RFC 7143 13.14", number!(LENGTH, Min, bursts.first_burst_length), O)
             .normal()
             .leading(),
-        "first_burst_length", Size LENGTH, first_burst_length
+        "first_burst_length", Size LENGTH, bursts.first_burst_length
     ),
     setting!(
         key(name::MAX_CONNECTIONS, "RFC 7143 13.2", number!(COUNT, Min, max_connections), O).normal().leading(),
         "max_connections", Number 1..=MAX_CONFIGURED_CONNECTIONS, max_connections
     ),
     setting!(
-        key(name::MAX_OUTSTANDING_R2T, "RFC 7143 13.17", number!(COUNT, Min, max_outstanding_r2t), O)
+        key(name::MAX_OUTSTANDING_R2T, "RFC 7143 13.17", number!(COUNT, Min, bursts.max_outstanding_r2t), O)
             .normal()
             .leading(),
-        "max_outstanding_r2t", Number COUNT, max_outstanding_r2t
+        "max_outstanding_r2t", Number COUNT, bursts.max_outstanding_r2t
     ),
     setting!(
-        key(name::DATA_PDU_IN_ORDER, "RFC 7143 13.18", Class::Or(in_order!(data_pdu_in_order)), O)
+        key(name::DATA_PDU_IN_ORDER, "RFC 7143 13.18", Class::Or(in_order!(data_in_order.pdus)), O)
             .normal()
             .leading(),
         "data_pdu_in_order",
         Switch,
-        data_pdu_in_order
+        data_in_order.pdus
     ),
     setting!(
-        key(name::DATA_SEQUENCE_IN_ORDER, "RFC 7143 13.19", Class::Or(in_order!(data_sequence_in_order)), O)
+        key(name::DATA_SEQUENCE_IN_ORDER, "RFC 7143 13.19", Class::Or(in_order!(data_in_order.sequences)), O)
             .normal()
             .leading(),
         "data_sequence_in_order",
         Switch,
-        data_sequence_in_order
+        data_in_order.sequences
     ),
     setting!(
         key(
@@ -545,6 +547,7 @@ static KEYS: &[Key] = &[
 mod tests {
     use super::*;
     use crate::digest::DigestScope;
+    use crate::params::{Bursts, DataOrder};
 
     /// Values of a form, and some that are not of it.
     fn values(form: &Form) -> (Vec<Value>, Vec<Value>) {
@@ -598,14 +601,15 @@ mod tests {
             default_time2wait_s: 3,
             default_time2retain_s: 4,
             error_recovery_level: 1,
-            initial_r2t: true,
-            immediate_data: false,
-            max_burst_length: 16_384,
-            first_burst_length: 12_288,
+            bursts: Bursts {
+                initial_r2t: true,
+                immediate_data: false,
+                max_burst_length: 16_384,
+                first_burst_length: 12_288,
+                max_outstanding_r2t: 6,
+            },
             max_connections: 5,
-            max_outstanding_r2t: 6,
-            data_pdu_in_order: true,
-            data_sequence_in_order: false,
+            data_in_order: DataOrder { pdus: true, sequences: false },
             task_reporting: TaskReporting::ResponseFence,
             protocol_level: 2,
             asymmetric: Asymmetric::Pairs,
@@ -675,8 +679,7 @@ mod tests {
                 [(false, 0, false), (true, 0, true), (false, 1, true), (false, 2, true), (true, 2, true)]
             {
                 let bounds = Bounds {
-                    data_pdu_in_order: in_order,
-                    data_sequence_in_order: in_order,
+                    data_in_order: DataOrder { pdus: in_order, sequences: in_order },
                     error_recovery_level: level,
                     ..Bounds::default()
                 };

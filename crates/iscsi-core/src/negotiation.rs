@@ -333,11 +333,11 @@ impl Negotiator {
             }
         }
         if !self.discovery
-            && self.params.first_burst_length > self.params.max_burst_length
+            && self.params.bursts.first_burst_length > self.params.bursts.max_burst_length
             && self.params.unsolicited_data_possible()
             && self.is_untouched(keys::FIRST_BURST_LENGTH)
         {
-            let fitting = self.params.max_burst_length.to_string();
+            let fitting = self.params.bursts.max_burst_length.to_string();
             self.offered.insert(keys::FIRST_BURST_LENGTH, Some(fitting.clone()));
             pairs.push((keys::FIRST_BURST_LENGTH, fitting));
         }
@@ -362,12 +362,15 @@ impl Negotiator {
     //= rfc7143 6.2 TXT-15
     pub fn check(&self) -> Result<(), ProtocolViolation> {
         let p = &self.params;
-        if !self.discovery && p.first_burst_length > p.max_burst_length && p.unsolicited_data_possible() {
+        if !self.discovery
+            && p.bursts.first_burst_length > p.bursts.max_burst_length
+            && p.unsolicited_data_possible()
+        {
             return Err(violation(
                 "RFC 7143 13.14",
                 format!(
                     "FirstBurstLength {} exceeds MaxBurstLength {}",
-                    p.first_burst_length, p.max_burst_length
+                    p.bursts.first_burst_length, p.bursts.max_burst_length
                 ),
             ));
         }
@@ -423,7 +426,8 @@ impl Negotiator {
         }
         // The answer to FirstBurstLength never exceeds MaxBurstLength as agreed, or as it will be unless the peer negotiates it.
         let is_known = self.role == Role::Target || self.received.contains(keys::MAX_BURST_LENGTH);
-        let limit = if is_known { self.params.max_burst_length } else { self.bounds.max_burst_length };
+        let limit =
+            if is_known { self.params.bursts.max_burst_length } else { self.bounds.bursts.max_burst_length };
         wanted.min(limit.into())
     }
 }

@@ -98,27 +98,17 @@ pub struct Bounds {
     pub data_digest: DigestPolicy,
     /// MaxRecvDataSegmentLength that we declare, bytes. Default 256 KiB.
     pub max_recv_data_segment_length: u32,
-    /// MaxBurstLength, bytes. Default 1 MiB.
-    pub max_burst_length: u32,
-    /// FirstBurstLength, bytes. Default 256 KiB.
-    pub first_burst_length: u32,
-    /// InitialR2T: false allows write commands to send unsolicited data. Default false.
-    pub initial_r2t: bool,
-    /// ImmediateData: data in the command PDU. Default true.
-    pub immediate_data: bool,
-    /// MaxOutstandingR2T per task. Default 8.
-    pub max_outstanding_r2t: u16,
+    /// Bursts. Default: MaxBurstLength 1 MiB, FirstBurstLength 256 KiB, InitialR2T `No`, ImmediateData `Yes`, MaxOutstandingR2T 8.
+    pub bursts: Bursts,
     /// MaxConnections of a session. Default 1.
     pub max_connections: u16,
     /// DefaultTime2Wait, seconds. Default 2.
     pub default_time2wait_s: u16,
     /// DefaultTime2Retain, seconds. Default 20.
     pub default_time2retain_s: u16,
-    /// DataPDUInOrder: false allows the PDUs of a sequence in any order. Counts at an ErrorRecoveryLevel of 0 only: above it the
-    /// value offered is `Yes`. Default true.
-    pub data_pdu_in_order: bool,
-    /// DataSequenceInOrder: false allows the sequences of a command in any order; otherwise as `data_pdu_in_order`. Default true.
-    pub data_sequence_in_order: bool,
+    /// DataPDUInOrder and DataSequenceInOrder: false allows any order. It counts at an ErrorRecoveryLevel of 0 only: above it the
+    /// value offered is `Yes`. Default `Yes` for both.
+    pub data_in_order: DataOrder,
     /// ErrorRecoveryLevel, 0 to 2. Default 0.
     pub error_recovery_level: u8,
     /// The highest TaskReporting. Default RFC3720.
@@ -135,16 +125,17 @@ impl Default for Bounds {
             header_digest: DigestPolicy::Offered,
             data_digest: DigestPolicy::Offered,
             max_recv_data_segment_length: 256 * 1024,
-            max_burst_length: 1024 * 1024,
-            first_burst_length: 256 * 1024,
-            initial_r2t: false,
-            immediate_data: true,
-            max_outstanding_r2t: 8,
+            bursts: Bursts {
+                max_burst_length: 1024 * 1024,
+                first_burst_length: 256 * 1024,
+                initial_r2t: false,
+                immediate_data: true,
+                max_outstanding_r2t: 8,
+            },
             max_connections: 1,
             default_time2wait_s: 2,
             default_time2retain_s: 20,
-            data_pdu_in_order: true,
-            data_sequence_in_order: true,
+            data_in_order: DataOrder::STRICT,
             error_recovery_level: 0,
             task_reporting: TaskReporting::Rfc3720,
             protocol_level: 1,
@@ -218,18 +209,36 @@ pub(crate) fn carries_data(cid: Cid) -> bool {
     cid.0 % 2 == 1
 }
 
+/// The keys that say how data travels in bursts, in either direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bursts {
+    /// MaxBurstLength, bytes.
+    pub max_burst_length: u32,
+    /// FirstBurstLength: unsolicited data of a command, bytes.
+    pub first_burst_length: u32,
+    /// InitialR2T: false allows write commands to send unsolicited data.
+    pub initial_r2t: bool,
+    /// ImmediateData: data in the command PDU.
+    pub immediate_data: bool,
+    /// MaxOutstandingR2T per task.
+    pub max_outstanding_r2t: u16,
+}
+
 /// In which order data must come, in either direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct DataOrder {
-    /// The PDUs of a sequence come in the order of their bytes.
+pub struct DataOrder {
+    /// DataPDUInOrder: the PDUs of a sequence come in the order of their bytes.
     pub pdus: bool,
-    /// The sequences of a command come in the order of their bytes.
+    /// DataSequenceInOrder: the sequences of a command come in the order of their bytes.
     pub sequences: bool,
 }
 
 impl DataOrder {
+    /// Everything in the order of its bytes.
+    pub const STRICT: Self = Self { pdus: true, sequences: true };
+
     /// Whether the offset of every PDU is known beforehand.
-    pub(crate) fn is_strict(self) -> bool {
+    pub fn is_strict(self) -> bool {
         self.pdus && self.sequences
     }
 }
@@ -244,26 +253,16 @@ pub struct Params {
     pub max_send_data_segment_length: u32,
     /// MaxRecvDataSegmentLength that we declared, bytes.
     pub max_recv_data_segment_length: u32,
-    /// MaxBurstLength, bytes.
-    pub max_burst_length: u32,
-    /// FirstBurstLength, bytes.
-    pub first_burst_length: u32,
-    /// InitialR2T.
-    pub initial_r2t: bool,
-    /// ImmediateData.
-    pub immediate_data: bool,
-    /// MaxOutstandingR2T.
-    pub max_outstanding_r2t: u16,
+    /// Bursts.
+    pub bursts: Bursts,
     /// MaxConnections.
     pub max_connections: u16,
     /// DefaultTime2Wait, seconds.
     pub default_time2wait_s: u16,
     /// DefaultTime2Retain, seconds.
     pub default_time2retain_s: u16,
-    /// DataPDUInOrder.
-    pub data_pdu_in_order: bool,
-    /// DataSequenceInOrder.
-    pub data_sequence_in_order: bool,
+    /// DataPDUInOrder and DataSequenceInOrder, as agreed on: see [`Params::data_order`] for what follows from them.
+    pub data_in_order: DataOrder,
     /// ErrorRecoveryLevel.
     pub error_recovery_level: u8,
     /// iSCSIProtocolLevel.
@@ -280,16 +279,17 @@ impl Default for Params {
             digests: DigestScope::NONE,
             max_send_data_segment_length: 8192,
             max_recv_data_segment_length: 8192,
-            max_burst_length: 262_144,
-            first_burst_length: 65_536,
-            initial_r2t: true,
-            immediate_data: true,
-            max_outstanding_r2t: 1,
+            bursts: Bursts {
+                max_burst_length: 262_144,
+                first_burst_length: 65_536,
+                initial_r2t: true,
+                immediate_data: true,
+                max_outstanding_r2t: 1,
+            },
             max_connections: 1,
             default_time2wait_s: 2,
             default_time2retain_s: 20,
-            data_pdu_in_order: true,
-            data_sequence_in_order: true,
+            data_in_order: DataOrder::STRICT,
             error_recovery_level: 0,
             protocol_level: 1,
             task_reporting: TaskReporting::Rfc3720,
@@ -308,14 +308,13 @@ impl Params {
     /// place that it must have between its neighbours.
     //= rfc7143 13.18 KEY-17
     //= rfc7143 13.19 KEY-18
-    pub(crate) fn data_order(&self) -> DataOrder {
-        let strict = self.level().recovers_pdus();
-        DataOrder { pdus: strict || self.data_pdu_in_order, sequences: strict || self.data_sequence_in_order }
+    pub fn data_order(&self) -> DataOrder {
+        if self.level().recovers_pdus() { DataOrder::STRICT } else { self.data_in_order }
     }
 
     /// FirstBurstLength as it applies: at most MaxBurstLength (RFC 7143 13.14).
     pub fn effective_first_burst(&self) -> u32 {
-        self.first_burst_length.min(self.max_burst_length)
+        self.bursts.first_burst_length.min(self.bursts.max_burst_length)
     }
 
     /// Run length, bytes, such that every data segment of a write consists of whole runs, whether its PDU carries immediate data,
@@ -324,7 +323,7 @@ impl Params {
     pub fn write_run_bytes(&self) -> u32 {
         const MIN_RUN_BYTES: u32 = 4096;
         let first = if self.unsolicited_data_possible() { self.effective_first_burst() } else { 0 };
-        let lengths = [self.max_send_data_segment_length, self.max_burst_length, first];
+        let lengths = [self.max_send_data_segment_length, self.bursts.max_burst_length, first];
         match lengths.into_iter().fold(0, greatest_common_divisor) {
             run if run >= MIN_RUN_BYTES => run,
             _ => lengths.into_iter().filter(|&bytes| bytes > 0).min().unwrap_or(MIN_RUN_BYTES),
@@ -333,7 +332,7 @@ impl Params {
 
     /// Whether FirstBurstLength has a meaning in this session.
     pub fn unsolicited_data_possible(&self) -> bool {
-        !self.initial_r2t || self.immediate_data
+        !self.bursts.initial_r2t || self.bursts.immediate_data
     }
 }
 
@@ -354,9 +353,12 @@ mod tests {
         let run = |max_send_data_segment_length, first_burst_length, max_burst_length, immediate_data| {
             Params {
                 max_send_data_segment_length,
-                first_burst_length,
-                max_burst_length,
-                immediate_data,
+                bursts: Bursts {
+                    first_burst_length,
+                    max_burst_length,
+                    immediate_data,
+                    ..Params::default().bursts
+                },
                 ..Params::default()
             }
             .write_run_bytes()

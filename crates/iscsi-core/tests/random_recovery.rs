@@ -23,9 +23,9 @@ use iscsi_core::target::session::{Holdings, SessionConfig, TargetSession};
 use iscsi_core::target::task::TaskId;
 use iscsi_core::target::task_management::AbortScope;
 use iscsi_core::wire::{
-    Bhs, Cid, CmdSn, DataOut, DataSn, Itt, LogoutReason, LogoutRequest, Lun, NopOut, Pdu, ScsiCommand,
-    SnackRequest, SnackType, StatSn, TaskAttribute, TaskManagementRequest, TmfFunction, TmfResponse, Tsih,
-    Ttt,
+    Bhs, Cid, CmdSn, DataOut, DataSn, Itt, LogoutReason, LogoutRequest, Lun, NopOut, Pdu, ResponseNumbers,
+    ScsiCommand, SnackRequest, SnackType, StatSn, TaskAttribute, TaskManagementRequest, TmfFunction,
+    TmfResponse, Tsih, Ttt,
 };
 use policy::{Policy, establish, login_request, rx};
 use proptest::prelude::*;
@@ -188,21 +188,25 @@ impl Run<'_> {
             eprintln!("T{cid}< {}", iscsi_core::wire::one_line(bhs, &[]));
         }
         let parsed = Pdu::parse(bhs).expect("well formed");
-        let (stat_sn, exp, max, counts) = match parsed {
+        let (ResponseNumbers { stat_sn, exp_cmd_sn: exp, max_cmd_sn: max }, counts) = match parsed {
             Pdu::LoginResponse(p) => {
-                let line = Line { next: p.stat_sn, acknowledged: p.stat_sn.next(), sent: HashMap::new() };
+                let line = Line {
+                    next: p.numbers.stat_sn,
+                    acknowledged: p.numbers.stat_sn.next(),
+                    sent: HashMap::new(),
+                };
                 assert!(self.lines.insert(cid, line).is_none(), "a login on a connection that is there");
-                (p.stat_sn, p.exp_cmd_sn, p.max_cmd_sn, true)
+                (p.numbers, true)
             }
-            Pdu::NopIn(p) => (p.stat_sn, p.exp_cmd_sn, p.max_cmd_sn, !p.itt.is_reserved()),
-            Pdu::ScsiResponse(p) => (p.stat_sn, p.exp_cmd_sn, p.max_cmd_sn, true),
+            Pdu::NopIn(p) => (p.numbers, !p.itt.is_reserved()),
+            Pdu::ScsiResponse(p) => (p.numbers, true),
             Pdu::TaskManagementResponse(p) => {
                 if let Some(moved) = self.reassigning.remove(&p.itt)
                     && p.response == TmfResponse::FunctionComplete
                 {
                     self.commands.get_mut(&moved).expect("a command").cid = cid;
                 }
-                (p.stat_sn, p.exp_cmd_sn, p.max_cmd_sn, true)
+                (p.numbers, true)
             }
             Pdu::DataIn(p) => {
                 let command = &self.commands[&p.itt];
@@ -211,7 +215,7 @@ impl Run<'_> {
                 assert!(!data.is_empty() && data.len() <= 512 && end <= command.edtl as usize);
                 assert_eq!(*data, pattern(p.itt, p.buffer_offset, data.len() as u32));
                 assert!(!p.acknowledge || self.session.params().error_recovery_level > 0);
-                (p.stat_sn, p.exp_cmd_sn, p.max_cmd_sn, p.status_bit)
+                (p.numbers, p.status_bit)
             }
             Pdu::R2t(p) => {
                 let command = &self.commands[&p.itt];
@@ -222,11 +226,11 @@ impl Run<'_> {
                     let (itt, ttt, next) = (p.itt, p.ttt, p.buffer_offset);
                     self.owed.push(Owed { cid, itt, ttt, next, end, data_sn: 0 });
                 }
-                (p.stat_sn, p.exp_cmd_sn, p.max_cmd_sn, false)
+                (p.numbers, false)
             }
-            Pdu::LogoutResponse(p) => (p.stat_sn, p.exp_cmd_sn, p.max_cmd_sn, true),
-            Pdu::AsyncMessage(p) => (p.stat_sn, p.exp_cmd_sn, p.max_cmd_sn, true),
-            Pdu::Reject(p) => (p.stat_sn, p.exp_cmd_sn, p.max_cmd_sn, true),
+            Pdu::LogoutResponse(p) => (p.numbers, true),
+            Pdu::AsyncMessage(p) => (p.numbers, true),
+            Pdu::Reject(p) => (p.numbers, true),
             other => panic!("not expected: {other:?}"),
         };
         assert!(

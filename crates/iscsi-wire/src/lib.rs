@@ -46,8 +46,8 @@ pub use lun::Lun;
 pub use opcode::Opcode;
 pub use pdu::{
     AsyncMessage, DataIn, DataOut, LoginRequest, LoginResponse, LogoutRequest, LogoutResponse, NopIn, NopOut,
-    Pdu, R2t, Reject, ScsiCommand, ScsiResponse, SnackRequest, TaskManagementRequest, TaskManagementResponse,
-    TextRequest, TextResponse,
+    Pdu, R2t, Reject, ResidualCount, ResponseNumbers, ScsiCommand, ScsiResponse, SnackRequest,
+    TaskManagementRequest, TaskManagementResponse, TextRequest, TextResponse,
 };
 pub use serial::{CmdSn, DataSn, R2tSn, StatSn};
 pub use text::keys;

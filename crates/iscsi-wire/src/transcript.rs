@@ -9,7 +9,7 @@ mod line;
 
 pub use line::{LineError, Names, PduLine, Usual};
 
-use crate::{Ahs, Bhs, CmdSn, Itt, Lun, Pdu, Ttt, parse_ahs};
+use crate::{Ahs, Bhs, Itt, Lun, Pdu, ResidualCount, ResponseNumbers, Ttt, parse_ahs};
 use std::fmt::{self, Display, Write};
 
 /// Prints a header and its AHS, for instance `ScsiCommand itt=7 cmd_sn=12 W edtl=8192 cdb=2a...`. A header
@@ -45,17 +45,17 @@ impl Line {
         if lun == Lun(0) { Ok(()) } else { self.field("lun", lun) }
     }
 
-    fn residual(&mut self, over: bool, under: bool, prefix: &str, count: u32) -> fmt::Result {
-        if over || under {
-            let sign = if over { "overflow" } else { "underflow" };
-            write!(self.0, " {prefix}{sign}={count}")?;
+    fn residual(&mut self, prefix: &str, count: ResidualCount) -> fmt::Result {
+        if count.overflow || count.underflow {
+            let sign = if count.overflow { "overflow" } else { "underflow" };
+            write!(self.0, " {prefix}{sign}={}", count.bytes)?;
         }
         Ok(())
     }
 
-    fn window(&mut self, exp_cmd_sn: CmdSn, max_cmd_sn: CmdSn) -> fmt::Result {
-        self.field("exp_cmd_sn", exp_cmd_sn)?;
-        self.field("max_cmd_sn", max_cmd_sn)
+    fn window(&mut self, numbers: ResponseNumbers) -> fmt::Result {
+        self.field("exp_cmd_sn", numbers.exp_cmd_sn)?;
+        self.field("max_cmd_sn", numbers.max_cmd_sn)
     }
 
     fn hex(&mut self, name: &str, bytes: &[u8]) -> fmt::Result {
@@ -115,8 +115,8 @@ fn write_fields(line: &mut Line, pdu: &Pdu) -> fmt::Result {
             line.itt(p.itt)?;
             line.ttt(p.ttt)?;
             line.unit(p.lun)?;
-            line.field("stat_sn", p.stat_sn)?;
-            line.window(p.exp_cmd_sn, p.max_cmd_sn)
+            line.field("stat_sn", p.numbers.stat_sn)?;
+            line.window(p.numbers)
         }
         Pdu::ScsiCommand(p) => {
             line.itt(p.itt)?;
@@ -198,11 +198,11 @@ fn write_transfer_fields(line: &mut Line, pdu: &Pdu) -> fmt::Result {
             line.field("data_sn", p.data_sn)?;
             line.field("offset", p.buffer_offset)?;
             if p.status_bit {
-                line.field("stat_sn", p.stat_sn)?;
+                line.field("stat_sn", p.numbers.stat_sn)?;
                 line.field("status", format_args!("{:#04x}", p.status))?;
-                line.residual(p.overflow, p.underflow, "", p.residual_count)?;
+                line.residual("", p.residual_count)?;
             }
-            line.window(p.exp_cmd_sn, p.max_cmd_sn)
+            line.window(p.numbers)
         }
         Pdu::R2t(p) => {
             line.itt(p.itt)?;
@@ -210,8 +210,8 @@ fn write_transfer_fields(line: &mut Line, pdu: &Pdu) -> fmt::Result {
             line.field("r2t_sn", p.r2t_sn)?;
             line.field("offset", p.buffer_offset)?;
             line.field("len", p.desired_data_transfer_length)?;
-            line.field("stat_sn", p.stat_sn)?;
-            line.window(p.exp_cmd_sn, p.max_cmd_sn)
+            line.field("stat_sn", p.numbers.stat_sn)?;
+            line.window(p.numbers)
         }
         _ => write_target_fields(line, pdu),
     }
@@ -221,64 +221,64 @@ fn write_target_fields(line: &mut Line, pdu: &Pdu) -> fmt::Result {
     match pdu {
         Pdu::ScsiResponse(p) => {
             line.itt(p.itt)?;
-            line.field("stat_sn", p.stat_sn)?;
+            line.field("stat_sn", p.numbers.stat_sn)?;
             line.field("response", format_args!("{:#04x}", p.response))?;
             line.field("status", format_args!("{:#04x}", p.status))?;
-            line.residual(p.overflow, p.underflow, "", p.residual_count)?;
-            line.residual(p.bidi_overflow, p.bidi_underflow, "bidi_", p.bidi_residual_count)?;
+            line.residual("", p.residual_count)?;
+            line.residual("bidi_", p.bidi_residual_count)?;
             if p.snack_tag != 0 {
                 line.field("snack_tag", p.snack_tag)?;
             }
             line.field("exp_data_sn", p.exp_data_sn)?;
-            line.window(p.exp_cmd_sn, p.max_cmd_sn)
+            line.window(p.numbers)
         }
         Pdu::TaskManagementResponse(p) => {
             line.itt(p.itt)?;
-            line.field("stat_sn", p.stat_sn)?;
+            line.field("stat_sn", p.numbers.stat_sn)?;
             line.field("response", format_args!("{:?}", p.response))?;
             if p.additional != [0; 3] {
                 line.hex("additional", &p.additional)?;
             }
-            line.window(p.exp_cmd_sn, p.max_cmd_sn)
+            line.window(p.numbers)
         }
         Pdu::LoginResponse(p) => {
             line.itt(p.itt)?;
-            line.field("stat_sn", p.stat_sn)?;
+            line.field("stat_sn", p.numbers.stat_sn)?;
             line.field("status", format_args!("{:?}", p.status))?;
             write_stages(line, p.transit, p.continue_bit, p.csg, p.nsg)?;
             line.field("isid", p.isid)?;
             line.field("tsih", p.tsih)?;
-            line.window(p.exp_cmd_sn, p.max_cmd_sn)
+            line.window(p.numbers)
         }
         Pdu::TextResponse(p) => {
             line.itt(p.itt)?;
             line.ttt(p.ttt)?;
             line.flag("F", p.final_bit)?;
             line.flag("C", p.continue_bit)?;
-            line.field("stat_sn", p.stat_sn)?;
-            line.window(p.exp_cmd_sn, p.max_cmd_sn)
+            line.field("stat_sn", p.numbers.stat_sn)?;
+            line.window(p.numbers)
         }
         Pdu::LogoutResponse(p) => {
             line.itt(p.itt)?;
-            line.field("stat_sn", p.stat_sn)?;
+            line.field("stat_sn", p.numbers.stat_sn)?;
             line.field("response", format_args!("{:?}", p.response))?;
             line.field("time2wait", p.time2wait)?;
             line.field("time2retain", p.time2retain)?;
-            line.window(p.exp_cmd_sn, p.max_cmd_sn)
+            line.window(p.numbers)
         }
         Pdu::AsyncMessage(p) => {
-            line.field("stat_sn", p.stat_sn)?;
+            line.field("stat_sn", p.numbers.stat_sn)?;
             line.field("event", format_args!("{:?}", p.event))?;
             line.field("lun", p.lun)?;
             line.field("vcode", p.vcode)?;
             line.field("parameters", format_args!("{},{},{}", p.parameter1, p.parameter2, p.parameter3))?;
-            line.window(p.exp_cmd_sn, p.max_cmd_sn)
+            line.window(p.numbers)
         }
         Pdu::Reject(p) => {
-            line.field("stat_sn", p.stat_sn)?;
+            line.field("stat_sn", p.numbers.stat_sn)?;
             line.field("reason", format_args!("{:?}", p.reason))?;
             line.field("data_sn", p.data_sn)?;
-            line.window(p.exp_cmd_sn, p.max_cmd_sn)
+            line.window(p.numbers)
         }
         // The callers have printed the others.
         _ => Ok(()),

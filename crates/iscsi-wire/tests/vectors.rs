@@ -10,6 +10,39 @@ trait Field {
     fn text(&self) -> String;
 }
 
+/// A field of a PDU's struct: one field of the vectors, or some that belong together.
+trait Fields {
+    fn put(&self, name: &'static str, all: &mut Vec<(&'static str, String)>);
+}
+
+impl<F: Field> Fields for F {
+    fn put(&self, name: &'static str, all: &mut Vec<(&'static str, String)>) {
+        all.push((name, self.text()));
+    }
+}
+
+impl Fields for ResponseNumbers {
+    fn put(&self, _: &'static str, all: &mut Vec<(&'static str, String)>) {
+        let Self { stat_sn, exp_cmd_sn, max_cmd_sn } = self;
+        stat_sn.put("stat_sn", all);
+        exp_cmd_sn.put("exp_cmd_sn", all);
+        max_cmd_sn.put("max_cmd_sn", all);
+    }
+}
+
+impl Fields for ResidualCount {
+    fn put(&self, name: &'static str, all: &mut Vec<(&'static str, String)>) {
+        let Self { overflow, underflow, bytes } = self;
+        let (o, u) = match name {
+            "bidi_residual_count" => ("bidi_overflow", "bidi_underflow"),
+            _ => ("overflow", "underflow"),
+        };
+        overflow.put(o, all);
+        underflow.put(u, all);
+        bytes.put(name, all);
+    }
+}
+
 macro_rules! fields_in_hex {
     ($($type:ty: $digits:literal, $get:expr;)*) => {
         $(impl Field for $type {
@@ -65,11 +98,14 @@ impl Field for Isid {
     }
 }
 
-/// The fields of a PDU; without `..` in the pattern, so that a new field cannot be forgotten.
+/// The fields of a PDU by their names; without `..` in the pattern, so that a new field cannot be forgotten.
 macro_rules! fields {
     ($pdu:expr; $($name:ident { $($field:ident),* })*) => {
         match $pdu { $(Pdu::$name($name { $($field),* }) => {
-            vec![$((stringify!($field), $field.text())),*]
+            let mut all = Vec::new();
+            $($field.put(stringify!($field), &mut all);)*
+            all.sort_unstable();
+            all
         })* }
     };
 }
@@ -84,16 +120,16 @@ fn fields(pdu: &Pdu) -> Vec<(&'static str, String)> {
         DataOut { final_bit, lun, itt, ttt, exp_stat_sn, data_sn, buffer_offset }
         LogoutRequest { immediate, reason, itt, cid, cmd_sn, exp_stat_sn }
         SnackRequest { snack_type, lun, itt, ttt, exp_stat_sn, beg_run, run_length }
-        NopIn { lun, itt, ttt, stat_sn, exp_cmd_sn, max_cmd_sn }
-        ScsiResponse { bidi_overflow, bidi_underflow, overflow, underflow, response, status, itt, snack_tag, stat_sn, exp_cmd_sn, max_cmd_sn, exp_data_sn, bidi_residual_count, residual_count }
-        TaskManagementResponse { response, itt, stat_sn, exp_cmd_sn, max_cmd_sn, additional }
-        LoginResponse { transit, continue_bit, csg, nsg, version_max, version_active, isid, tsih, itt, stat_sn, exp_cmd_sn, max_cmd_sn, status }
-        TextResponse { final_bit, continue_bit, lun, itt, ttt, stat_sn, exp_cmd_sn, max_cmd_sn }
-        DataIn { final_bit, acknowledge, overflow, underflow, status_bit, status, lun, itt, ttt, stat_sn, exp_cmd_sn, max_cmd_sn, data_sn, buffer_offset, residual_count }
-        LogoutResponse { response, itt, stat_sn, exp_cmd_sn, max_cmd_sn, time2wait, time2retain }
-        R2t { lun, itt, ttt, stat_sn, exp_cmd_sn, max_cmd_sn, r2t_sn, buffer_offset, desired_data_transfer_length }
-        AsyncMessage { lun, stat_sn, exp_cmd_sn, max_cmd_sn, event, vcode, parameter1, parameter2, parameter3 }
-        Reject { reason, stat_sn, exp_cmd_sn, max_cmd_sn, data_sn }
+        NopIn { lun, itt, ttt, numbers }
+        ScsiResponse { response, status, itt, snack_tag, numbers, exp_data_sn, bidi_residual_count, residual_count }
+        TaskManagementResponse { response, itt, numbers, additional }
+        LoginResponse { transit, continue_bit, csg, nsg, version_max, version_active, isid, tsih, itt, numbers, status }
+        TextResponse { final_bit, continue_bit, lun, itt, ttt, numbers }
+        DataIn { final_bit, acknowledge, status_bit, status, lun, itt, ttt, numbers, data_sn, buffer_offset, residual_count }
+        LogoutResponse { response, itt, numbers, time2wait, time2retain }
+        R2t { lun, itt, ttt, numbers, r2t_sn, buffer_offset, desired_data_transfer_length }
+        AsyncMessage { lun, numbers, event, vcode, parameter1, parameter2, parameter3 }
+        Reject { reason, numbers, data_sn }
     );
     // A field of four bits, kept in a byte.
     for (_, text) in fields.iter_mut().filter(|(name, _)| *name == "priority") {
@@ -123,13 +159,16 @@ fn vectors() -> Vec<Vector> {
             let line = |name: &str| block.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
             let (name, title) = line("pdu").unwrap().split_once(' ').unwrap();
             let fields = line("fields").unwrap().split(' ');
+            let mut fields: Vec<_> =
+                fields.map(|f| f.split_once('=').unwrap()).map(|(n, v)| (n, v.into())).collect();
+            fields.sort_unstable();
             Vector {
                 name,
                 title,
                 bhs: Bhs::from_bytes(hex(line("bhs").unwrap()).try_into().unwrap()),
                 ahs: line("ahs").map(hex).unwrap_or_default(),
                 data: line("data").unwrap().parse().unwrap(),
-                fields: fields.map(|f| f.split_once('=').unwrap()).map(|(n, v)| (n, v.into())).collect(),
+                fields,
             }
         })
         .collect();

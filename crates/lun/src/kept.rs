@@ -193,12 +193,16 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
-    use scsi::{DataOut, LuConfig, Nexus, Step};
+    use scsi::{DataOut, LuConfig, MediumConfig, Nexus, Step};
 
     use super::*;
 
     fn unit() -> LogicalUnit {
-        LogicalUnit::new(LuConfig { blocks: 8, persist_reservations: true, ..LuConfig::default() })
+        LogicalUnit::new(LuConfig {
+            medium: MediumConfig { blocks: 8, ..MediumConfig::default() },
+            persist_reservations: true,
+            ..LuConfig::default()
+        })
     }
 
     fn nexus() -> Nexus {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use blockstore::{BlockStore, Records, StoreError};
-use scsi::{LogicalUnit, LuConfig, PiField, ProtectionType};
+use scsi::{LogicalUnit, LuConfig, MediumConfig, PiField, ProtectionType};
 
 use crate::unit::{Host, Unit};
 
@@ -39,13 +39,16 @@ pub(crate) fn unit_heard_by(store: Arc<dyn BlockStore>, host: Arc<dyn Host>) -> 
     let geometry = store.geometry();
     let format = store.records().map(Records::format);
     let scsi = LogicalUnit::new(LuConfig {
-        blocks: geometry.blocks(),
-        block_bytes: geometry.logical_block_bytes,
-        physical_block_bytes: geometry.physical_block_bytes,
-        thin: geometry.discard_granularity_bytes != 0,
-        write_cache: true,
-        protectable: format.is_some(),
-        protection: format.and_then(|f| ProtectionType::from_number(f.kind)).unwrap_or_default(),
+        medium: MediumConfig {
+            blocks: geometry.blocks(),
+            block_bytes: geometry.logical_block_bytes,
+            physical_block_bytes: geometry.physical_block_bytes,
+            thin: geometry.discard_granularity_bytes != 0,
+            write_cache: true,
+            protectable: format.is_some(),
+            protection: format.and_then(|f| ProtectionType::from_number(f.kind)).unwrap_or_default(),
+            ..MediumConfig::default()
+        },
         ..LuConfig::default()
     });
     Unit::new(scsi, store, 4, host)

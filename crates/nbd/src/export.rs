@@ -110,7 +110,7 @@ impl Facts {
             preferred_bytes: wanted.clamp(block, longest),
             request_bytes_max: longest,
             read_only: scsi.read_only(),
-            rotational: config.rotational,
+            rotational: config.medium.rotational,
             thin: scsi.thin(),
         }
     }

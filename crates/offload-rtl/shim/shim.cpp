@@ -25,7 +25,7 @@
 #include "Vtx64.h"
 #include "verilated.h"
 
-// The same as in src/ffi.rs.
+// The same as in the files of src/ that call these models.
 struct Crc64In {
   uint64_t data;
   uint32_t polynomial, init, xor_out;

@@ -1,7 +1,49 @@
 //! The CRC units.
 
-use crate::ffi::{CRC64, Crc64In, CrcOut, CrcWideIn, Model, WIDE_CRC32, WIDE_CRC32C, WIDE_KOOPMAN};
+use crate::ffi::{Model, model};
 use crate::packed::words;
+
+/// Inputs of `crc64` in one cycle. The same as in the shim.
+#[repr(C)]
+#[derive(Default)]
+struct Crc64In {
+    data: u64,
+    polynomial: u32,
+    init: u32,
+    xor_out: u32,
+    rst: u8,
+    set_poly: u8,
+    valid: u8,
+    last: u8,
+    keep: u8,
+}
+
+/// Inputs of `crc_wide` in one cycle. The same as in the shim.
+#[repr(C)]
+#[derive(Default)]
+struct CrcWideIn {
+    data: [u32; 16],
+    init: u32,
+    xor_out: u32,
+    keep: u16,
+    rst: u8,
+    valid: u8,
+    last: u8,
+}
+
+/// Outputs of either. The same as in the shim.
+#[repr(C)]
+#[derive(Default)]
+struct CrcOut {
+    digest: u32,
+    ready: u8,
+    digest_valid: u8,
+}
+
+model!(CRC64, Crc64In, CrcOut, crc64_new, crc64_free, crc64_cycle);
+model!(WIDE_CRC32C, CrcWideIn, CrcOut, crc_wide_crc32c_new, crc_wide_crc32c_free, crc_wide_crc32c_cycle);
+model!(WIDE_CRC32, CrcWideIn, CrcOut, crc_wide_crc32_new, crc_wide_crc32_free, crc_wide_crc32_cycle);
+model!(WIDE_KOOPMAN, CrcWideIn, CrcOut, crc_wide_koopman_new, crc_wide_koopman_free, crc_wide_koopman_cycle);
 
 /// The polynomials that a wide unit is built for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,30 @@
 //! A FIFO with credits, and its sender.
 
-use crate::ffi::{CREDIT, CreditIn, CreditOut, Model};
+use crate::ffi::{Model, model};
+
+/// Inputs of `credit_link` in one cycle. The same as in the shim.
+#[repr(C)]
+#[derive(Default)]
+struct CreditIn {
+    data: u32,
+    rst: u8,
+    send: u8,
+    force_push: u8,
+    pop: u8,
+}
+
+/// Outputs of `credit_link`. The same as in the shim.
+#[repr(C)]
+#[derive(Default)]
+struct CreditOut {
+    data: u32,
+    /// Asserts that have failed so far.
+    failed: u32,
+    may_send: u8,
+    valid: u8,
+}
+
+model!(CREDIT, CreditIn, CreditOut, credit_link_new, credit_link_free, credit_link_cycle);
 
 /// What the link said in one cycle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,11 +11,120 @@ use offload::limits::{COMPLETIONS_PER_PDU, MAX_COMPLETIONS};
 use offload::{Busy, Caps, Engine, HostMem, Tables};
 
 use crate::Width;
-use crate::ffi::{EngineIn, EngineOut, Model, WHOLE64, WHOLE512};
+use crate::ffi::{Model, model};
 use crate::packed::{bytes, words};
 use crate::snack_table::SnackEntry;
 use crate::task::{Element, RxPart, TaskPost, TxPart, ends_of_list};
 use crate::tx::Burst;
+
+/// Inputs of `engine` in one cycle. The same as in the shim.
+#[repr(C)]
+#[derive(Default)]
+struct EngineIn {
+    now: u64,
+    descriptor: [u32; 16],
+    rx_data: [u32; 16],
+    read_data: [u32; 16],
+    release_slots: u16,
+    element: u16,
+    peek_at: u16,
+    snack_at: u16,
+    rst: u8,
+    descriptor_valid: u8,
+    rx_room: u8,
+    tx_room: u8,
+    done_ready: u8,
+    release: u8,
+    rx_valid: u8,
+    rx_count: u8,
+    tx_ready: u8,
+    read_ready: u8,
+    read_data_valid: u8,
+    read_count: u8,
+    read_last: u8,
+    read_fault: u8,
+    run_ready: u8,
+    answer_valid: u8,
+    answer_refused: u8,
+    write_ready: u8,
+    show: u8,
+    show_index: u8,
+    show_element: u8,
+    advance: u8,
+}
+
+/// Outputs of `engine`; packed structs of the circuit in words, the lowest first. The same as in the shim.
+#[repr(C)]
+#[derive(Default)]
+struct EngineOut {
+    restart_position: u64,
+    read_addr: u64,
+    run_addr: u64,
+    write_addr: u64,
+    taken: u64,
+    shown_list: u64,
+    deadline: u64,
+    done: [u32; 16],
+    tx_data: [u32; 16],
+    write_data: [u32; 16],
+    shown_post: [u32; 12],
+    shown_rx: [u32; 4],
+    shown_tx: [u32; 4],
+    element: [u32; 4],
+    peek: [u32; 7],
+    snack: [u32; 11],
+    read_bytes: u32,
+    run_length: u32,
+    max_recv: u32,
+    max_send: u32,
+    max_burst: u32,
+    first_burst: u32,
+    snack_delay: u32,
+    cmd_sn: u32,
+    exp_cmd_sn: u32,
+    max_cmd_sn: u32,
+    stat_sn: u32,
+    exp_stat_sn: u32,
+    poly: u32,
+    shown_tag: u32,
+    peek_sent: u32,
+    peek_data_sn: u32,
+    /// Asserts that have failed so far.
+    failed: u32,
+    max_outstanding_r2t: u16,
+    raw_free: u16,
+    tasks_used: u16,
+    element_next: u16,
+    descriptor_ready: u8,
+    done_valid: u8,
+    rx_ready: u8,
+    opens: u8,
+    restart: u8,
+    tx_valid: u8,
+    tx_count: u8,
+    read_valid: u8,
+    read_data_ready: u8,
+    run_valid: u8,
+    write_valid: u8,
+    write_first: u8,
+    write_count: u8,
+    is_open: u8,
+    conn_flags: u8,
+    stopped: u8,
+    stop_reason: u8,
+    show_ready: u8,
+    shown: u8,
+    shown_found: u8,
+    peek_valid: u8,
+    idle: u8,
+    busy: u8,
+    recovery_level: u8,
+    shown_held: u8,
+    snack_valid: u8,
+}
+
+model!(WHOLE64, EngineIn, EngineOut, engine64_new, engine64_free, engine64_cycle);
+model!(WHOLE512, EngineIn, EngineOut, engine512_new, engine512_free, engine512_cycle);
 
 /// A read of host memory that the circuit has asked for.
 struct Read {

@@ -1,10 +1,50 @@
 //! The transmit half of the engine: command buffer, control module, transmit module.
 
 use crate::Width;
-use crate::ffi::{ENGINE_TX64, ENGINE_TX512, EngineTxIn, EngineTxOut, Model};
+use crate::ffi::{Model, model};
 use crate::packed::{bytes, words};
 use crate::task::{StoreRequest, TaskPost};
-use crate::tx::{TxCycle, TxInputs, common_inputs, common_outputs};
+use crate::tx::{TxCycle, TxIn, TxInputs, TxOut, common_inputs, common_outputs};
+
+/// Inputs of `engine_tx` in one cycle: those of `tx` that it has too, and its own. The same as in the shim.
+#[repr(C)]
+#[derive(Default)]
+struct EngineTxIn {
+    tx: TxIn,
+    descriptor: [u32; 16],
+    rst: u8,
+    descriptor_valid: u8,
+    done_ready: u8,
+    due_valid: u8,
+    due_id: u8,
+    request_ready: u8,
+    reply_valid: u8,
+    reply: u8,
+    reply_index: u8,
+}
+
+/// Outputs of `engine_tx`. The same as in the shim.
+#[repr(C)]
+#[derive(Default)]
+struct EngineTxOut {
+    tx: TxOut,
+    request_addr: u64,
+    done: [u32; 16],
+    request_post: [u32; 12],
+    request_tag: u32,
+    request_length: u32,
+    descriptor_ready: u8,
+    done_valid: u8,
+    due_ready: u8,
+    request_valid: u8,
+    request: u8,
+    request_index: u8,
+    request_result: u8,
+    is_open: u8,
+}
+
+model!(ENGINE_TX64, EngineTxIn, EngineTxOut, engine_tx64_new, engine_tx64_free, engine_tx64_cycle);
+model!(ENGINE_TX512, EngineTxIn, EngineTxOut, engine_tx512_new, engine_tx512_free, engine_tx512_cycle);
 
 /// The answer of the task store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,7 +104,7 @@ impl EngineTx {
         };
         let mut model = Model::new(functions, seed);
         let reset = EngineTxIn { rst: 1, ..EngineTxIn::default() };
-        let ignored = (0..3).map(|_| model.cycle(&reset).tx.failed).last().unwrap_or(0);
+        let ignored = (0..3).map(|_| model.cycle(&reset).tx.failed()).last().unwrap_or(0);
         Self { model, width, ignored }
     }
 
@@ -84,7 +124,8 @@ impl EngineTx {
         }
         if let Some(reply) = &given.reply {
             inputs.reply_valid = 1;
-            (inputs.reply, inputs.reply_index, inputs.tx.look_tag) = (reply.result, reply.index, reply.itt);
+            (inputs.reply, inputs.reply_index) = (reply.result, reply.index);
+            inputs.tx.answer_tag(reply.itt);
         }
         let out = self.model.cycle(&inputs);
         EngineTxCycle {

@@ -1,7 +1,28 @@
 //! The guard of protection information.
 
 use crate::Width;
-use crate::ffi::{GUARD64, GUARD512, GuardIn, GuardOut, Model};
+use crate::ffi::{Model, model};
+
+/// Inputs of `guard` in one cycle, for either width. The same as in the shim.
+#[repr(C)]
+#[derive(Default)]
+struct GuardIn {
+    data: [u32; 16],
+    rst: u8,
+    valid: u8,
+    last: u8,
+}
+
+/// Outputs of `guard`. The same as in the shim.
+#[repr(C)]
+#[derive(Default)]
+struct GuardOut {
+    guard: u16,
+    valid: u8,
+}
+
+model!(GUARD64, GuardIn, GuardOut, guard64_new, guard64_free, guard64_cycle);
+model!(GUARD512, GuardIn, GuardOut, guard512_new, guard512_free, guard512_cycle);
 
 /// `guard`: CRC-16 with the polynomial 8BB7h, a beat in each cycle.
 pub struct Guard {

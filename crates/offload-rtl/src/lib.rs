@@ -42,7 +42,7 @@ pub use engine_tx::{EngineTx, EngineTxCycle, EngineTxInputs, StoreReply};
 #[cfg(feature = "verilator")]
 pub use guard::Guard;
 #[cfg(feature = "verilator")]
-pub use rx_engine::{RxConnection, RxEngine, RxEntry, RxInputs, RxOutputs, RxR2t, RxReply};
+pub use rx_engine::{RxConnection, RxEngine, RxEntry, RxInputs, RxOutputs, RxR2t, RxReady, RxReply, RxState};
 #[cfg(feature = "verilator")]
 pub use rx_packet::{RxCycle, RxPacket, RxSettings, Segment, Verdict, Width};
 #[cfg(feature = "verilator")]
@@ -52,4 +52,7 @@ pub use task::{Element, RxPart, StoreRequest, TaskPost, TxPart};
 #[cfg(feature = "verilator")]
 pub use task_table::{TableAnswer, TableCycle, TableRequest, TaskTable};
 #[cfg(feature = "verilator")]
-pub use tx::{Burst, MemBeat, Peek, RawBeat, Snack, TaskView, Tx, TxCycle, TxInputs, TxPost, TxSettings};
+pub use tx::{
+    Burst, MemBeat, Peek, RawBeat, Snack, TaskView, Tx, TxCycle, TxInputs, TxPost, TxReady, TxSettings,
+    TxState, TxTaken,
+};

@@ -1,9 +1,114 @@
 //! The receive side of the engine for one connection, cycle by cycle.
 
 use crate::Width;
-use crate::ffi::{ENGINE64, ENGINE512, Model, RxEngineIn, RxEngineOut};
+use crate::ffi::{Model, model};
 use crate::packed::{bytes, words};
 use crate::task::{Element, RxPart, StoreRequest, TaskPost, TxPart, ends_of_list};
+
+/// Inputs of `rx_engine` in one cycle, for either width. The same as in the shim.
+#[repr(C)]
+#[derive(Clone, Default)]
+struct RxEngineIn {
+    data: [u32; 16],
+    post: [u32; 12],
+    tx_task: [u32; 4],
+    restart_position: u64,
+    raw_addr: u64,
+    request_addr: u64,
+    max_data: u32,
+    max_burst: u32,
+    raw_slot_bytes: u32,
+    open_cmd_sn: u32,
+    open_max_cmd_sn: u32,
+    open_stat_sn: u32,
+    cmd_sn: u32,
+    request_tag: u32,
+    request_length: u32,
+    conn: u16,
+    raw_slots: u16,
+    release_slots: u16,
+    tx_element: u16,
+    count: u8,
+    rst: u8,
+    open: u8,
+    restart: u8,
+    header_digest: u8,
+    data_digest: u8,
+    max_outstanding_r2t: u8,
+    valid: u8,
+    run_ready: u8,
+    answer_valid: u8,
+    answer_refused: u8,
+    write_ready: u8,
+    done_room: u8,
+    done_ready: u8,
+    release: u8,
+    request_valid: u8,
+    request: u8,
+    request_result: u8,
+    request_index: u8,
+    tx_look: u8,
+    tx_index: u8,
+    tx_write: u8,
+    tx_write_index: u8,
+    r2t_ready: u8,
+    ended_ready: u8,
+}
+
+/// Outputs of `rx_engine`. The same as in the shim.
+#[repr(C)]
+#[derive(Default)]
+struct RxEngineOut {
+    write_data: [u32; 16],
+    done: [u32; 16],
+    copy_post: [u32; 12],
+    copy_rx: [u32; 4],
+    copy_tx: [u32; 4],
+    element: [u32; 4],
+    run_addr: u64,
+    write_addr: u64,
+    taken: u64,
+    r2t_lun: u64,
+    copy_list: u64,
+    run_length: u32,
+    exp_cmd_sn: u32,
+    max_cmd_sn: u32,
+    stat_sn: u32,
+    copy_tag: u32,
+    r2t_itt: u32,
+    r2t_ttt: u32,
+    r2t_sn: u32,
+    r2t_offset: u32,
+    r2t_length: u32,
+    ended_itt: u32,
+    /// Asserts that have failed so far.
+    failed: u32,
+    raw_free: u16,
+    tx_next: u16,
+    tasks_used: u16,
+    ready: u8,
+    run_valid: u8,
+    write_valid: u8,
+    write_first: u8,
+    write_count: u8,
+    done_valid: u8,
+    stopped: u8,
+    stop_reason: u8,
+    request_ready: u8,
+    reply_valid: u8,
+    reply: u8,
+    reply_index: u8,
+    tx_looked: u8,
+    tx_found: u8,
+    r2t_valid: u8,
+    r2t_index: u8,
+    ended_valid: u8,
+    ended_index: u8,
+    busy: u8,
+}
+
+model!(ENGINE64, RxEngineIn, RxEngineOut, rx_engine64_new, rx_engine64_free, rx_engine64_cycle);
+model!(ENGINE512, RxEngineIn, RxEngineOut, rx_engine512_new, rx_engine512_free, rx_engine512_cycle);
 
 /// What OPEN_CONN says, as far as the receive side needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,6 +184,21 @@ pub struct RxR2t {
     pub lun: [u8; 8],
 }
 
+/// What the surroundings take in one cycle.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RxReady {
+    /// The host takes the announcement of a run.
+    pub run: bool,
+    /// The host takes a write.
+    pub write: bool,
+    /// The completion buffer takes a completion.
+    pub done: bool,
+    /// The transmit side takes an R2T.
+    pub r2t: bool,
+    /// The transmit side forgets a task that leaves.
+    pub ended: bool,
+}
+
 /// What the surroundings do in one cycle.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RxInputs<'a> {
@@ -86,20 +206,12 @@ pub struct RxInputs<'a> {
     pub beat: Option<&'a [u8]>,
     /// What fills the rest of the beat.
     pub rubbish: u8,
-    /// The host takes the announcement of a run.
-    pub run_ready: bool,
+    /// What they take.
+    pub ready: RxReady,
     /// The host answers the oldest announcement: true when it refuses.
     pub answer: Option<bool>,
-    /// The host takes a write.
-    pub write_ready: bool,
     /// The completion buffer has room for four.
     pub room: bool,
-    /// It takes a completion now.
-    pub done_ready: bool,
-    /// The transmit side takes an R2T.
-    pub r2t_ready: bool,
-    /// The transmit side forgets a task that leaves.
-    pub ended_ready: bool,
     /// Software releases raw PDUs.
     pub release: u16,
     /// Control requests something.
@@ -110,6 +222,21 @@ pub struct RxInputs<'a> {
     pub tx_element: u16,
     /// The next CmdSN.
     pub cmd_sn: u32,
+}
+
+/// The state of the circuit.
+#[derive(Debug, Clone, Copy)]
+pub struct RxState {
+    /// ExpCmdSN, MaxCmdSN and the StatSN that is expected next.
+    pub numbers: (u32, u32, u32),
+    /// Free slots of the ring.
+    pub raw_free: u16,
+    /// Tasks in the table.
+    pub tasks: u16,
+    /// A PDU is not finished: its data moves, or a completion waits.
+    pub busy: bool,
+    /// Asserts that have failed since its reset.
+    pub failed: u32,
 }
 
 /// What the circuit did in one cycle, as far as its surroundings took it.
@@ -135,16 +262,8 @@ pub struct RxOutputs {
     pub element: Element,
     /// StopReason, and the position behind the last byte that counts.
     pub stopped: Option<(u8, u64)>,
-    /// ExpCmdSN, MaxCmdSN and the StatSN that is expected next.
-    pub numbers: (u32, u32, u32),
-    /// Free slots of the ring.
-    pub raw_free: u16,
-    /// Tasks in the table.
-    pub tasks: u16,
-    /// A PDU is not finished: its data moves, or a completion waits.
-    pub busy: bool,
-    /// Asserts of the circuit that have failed since its reset.
-    pub failed: u32,
+    /// What it is in.
+    pub state: RxState,
 }
 
 /// `rx_engine`: a Rx buffer of 4 KiB at 64 bit and of 64 KiB at 512 bit, 256 tasks, 65536 elements.
@@ -203,14 +322,14 @@ impl RxEngine {
     /// One cycle.
     pub fn cycle(&mut self, inputs: &RxInputs) -> RxOutputs {
         let mut ports = RxEngineIn {
-            run_ready: inputs.run_ready.into(),
+            run_ready: inputs.ready.run.into(),
             answer_valid: inputs.answer.is_some().into(),
             answer_refused: inputs.answer.unwrap_or(false).into(),
-            write_ready: inputs.write_ready.into(),
+            write_ready: inputs.ready.write.into(),
             done_room: inputs.room.into(),
-            done_ready: inputs.done_ready.into(),
-            r2t_ready: inputs.r2t_ready.into(),
-            ended_ready: inputs.ended_ready.into(),
+            done_ready: inputs.ready.done.into(),
+            r2t_ready: inputs.ready.r2t.into(),
+            ended_ready: inputs.ready.ended.into(),
             release: (inputs.release > 0).into(),
             release_slots: inputs.release,
             tx_element: inputs.tx_element,
@@ -241,21 +360,23 @@ impl RxEngine {
         let written = first..first + usize::from(out.write_count);
         RxOutputs {
             accepted: inputs.beat.is_some() && out.ready != 0,
-            run: (out.run_valid != 0 && inputs.run_ready).then_some((out.run_addr, out.run_length)),
-            write: (out.write_valid != 0 && inputs.write_ready)
+            run: (out.run_valid != 0 && inputs.ready.run).then_some((out.run_addr, out.run_length)),
+            write: (out.write_valid != 0 && inputs.ready.write)
                 .then(|| (out.write_addr, write[written].to_vec())),
-            done: (out.done_valid != 0 && inputs.done_ready).then(|| bytes(&out.done)),
+            done: (out.done_valid != 0 && inputs.ready.done).then(|| bytes(&out.done)),
             request_taken: inputs.request.is_some() && out.request_ready != 0,
             reply: (out.reply_valid != 0).then(|| reply(out)),
             r2t: (out.r2t_valid != 0).then(|| r2t(out)),
-            ended: (out.ended_valid != 0 && inputs.ended_ready).then_some((out.ended_index, out.ended_itt)),
+            ended: (out.ended_valid != 0 && inputs.ready.ended).then_some((out.ended_index, out.ended_itt)),
             element: Element::unpack(&out.element, out.tx_next),
             stopped: (out.stopped != 0).then_some((out.stop_reason, out.taken)),
-            numbers: (out.exp_cmd_sn, out.max_cmd_sn, out.stat_sn),
-            raw_free: out.raw_free,
-            tasks: out.tasks_used,
-            busy: out.busy != 0,
-            failed: out.failed - self.ignored,
+            state: RxState {
+                numbers: (out.exp_cmd_sn, out.max_cmd_sn, out.stat_sn),
+                raw_free: out.raw_free,
+                tasks: out.tasks_used,
+                busy: out.busy != 0,
+                failed: out.failed - self.ignored,
+            },
         }
     }
 }

@@ -1,7 +1,47 @@
 //! The packet controller of the receive module.
 
-use crate::ffi::{CHECKED64, CHECKED512, Functions, Model, RX64, RX512, RxPacketIn, RxPacketOut};
+use crate::ffi::{Functions, Model, model};
 use crate::packed::words;
+
+/// Inputs of `rx_packet` in one cycle, for either width. The same as in the shim.
+#[repr(C)]
+#[derive(Clone, Default)]
+struct RxPacketIn {
+    data: [u32; 16],
+    restart_position: u64,
+    max_data: u32,
+    count: u8,
+    rst: u8,
+    restart: u8,
+    header_digest: u8,
+    data_digest: u8,
+    valid: u8,
+    seg_ready: u8,
+}
+
+/// Outputs of `rx_packet`. The same as in the shim.
+#[repr(C)]
+#[derive(Default)]
+struct RxPacketOut {
+    seg_data: [u32; 16],
+    verdict_position: u64,
+    /// Asserts that have failed so far.
+    failed: u32,
+    ready: u8,
+    seg_valid: u8,
+    seg_is_data: u8,
+    seg_first: u8,
+    seg_last: u8,
+    seg_words: u8,
+    verdict_valid: u8,
+    verdict: u8,
+    stopped: u8,
+}
+
+model!(RX64, RxPacketIn, RxPacketOut, rx_packet64_new, rx_packet64_free, rx_packet64_cycle);
+model!(RX512, RxPacketIn, RxPacketOut, rx_packet512_new, rx_packet512_free, rx_packet512_cycle);
+model!(CHECKED64, RxPacketIn, RxPacketOut, rx_checked64_new, rx_checked64_free, rx_checked64_cycle);
+model!(CHECKED512, RxPacketIn, RxPacketOut, rx_checked512_new, rx_checked512_free, rx_checked512_cycle);
 
 /// The width of a beat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,48 @@
 //! The SNACK table of one connection.
 
-use crate::ffi::{Model, SNACK_TABLE, SnackTableIn, SnackTableOut};
+use crate::ffi::{Model, model};
 use crate::packed::Bits;
+
+/// Inputs of `snack_table` in one cycle; entries are packed structs of `snack_pkg` in words, the lowest first. The same as in the shim.
+#[repr(C)]
+#[derive(Clone, Default)]
+struct SnackTableIn {
+    entry: [u32; 11],
+    peek_at: u16,
+    rst: u8,
+    valid: u8,
+    operation: u8,
+    due_ready: u8,
+    take: u8,
+    take_id: u8,
+}
+
+/// Outputs of `snack_table`. The same as in the shim.
+#[repr(C)]
+#[derive(Default)]
+struct SnackTableOut {
+    deadline: u64,
+    peek: [u32; 11],
+    taken: [u32; 11],
+    missing_status: u32,
+    /// Asserts that have failed so far.
+    failed: u32,
+    ready: u8,
+    answer: u8,
+    found: u8,
+    found_state: u8,
+    admits: u8,
+    has_any: u8,
+    due_valid: u8,
+    due_id: u8,
+    take_answer: u8,
+    take_wanted: u8,
+    status_missing: u8,
+    has_room: u8,
+    peek_valid: u8,
+}
+
+model!(SNACK_TABLE, SnackTableIn, SnackTableOut, snack_table_new, snack_table_free, snack_table_cycle);
 
 /// An entry: a group of PDUs that are missing, or a DataACK that is owed. As in `docs/engine-interface.md`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -1,6 +1,31 @@
 //! The command table of one connection.
 
-use crate::ffi::{Model, TASK_TABLE, TaskTableIn, TaskTableOut};
+use crate::ffi::{Model, model};
+
+/// Inputs of `task_table` in one cycle. The same as in the shim.
+#[repr(C)]
+#[derive(Default)]
+struct TaskTableIn {
+    tag: u32,
+    entry: u32,
+    rst: u8,
+    request: u8,
+}
+
+/// Outputs of `task_table`. The same as in the shim.
+#[repr(C)]
+#[derive(Default)]
+struct TaskTableOut {
+    entry: u32,
+    /// Asserts that have failed so far.
+    failed: u32,
+    answer_valid: u8,
+    answer: u8,
+    index: u8,
+    used: u8,
+}
+
+model!(TASK_TABLE, TaskTableIn, TaskTableOut, task_table_new, task_table_free, task_table_cycle);
 
 /// What is asked of the table, about the task with an Initiator Task Tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,9 +1,96 @@
 //! The transmit module of one connection.
 
 use crate::Width;
-use crate::ffi::{Model, TX64, TX512, TxIn, TxOut};
+use crate::ffi::{Model, model};
 use crate::packed::{Bits, words};
 use crate::task::{Element, TaskPost, TxPart};
+
+/// Inputs of `tx` in one cycle, for either width. Packed structs of `tx_pkg` are words, the lowest first. The same as in the shim.
+#[repr(C)]
+#[derive(Default)]
+pub struct TxIn {
+    mem_data: [u32; 16],
+    raw_data: [u32; 16],
+    look_post: [u32; 12],
+    look_tx: [u32; 4],
+    r2t: [u32; 7],
+    snack: [u32; 7],
+    element: [u32; 4],
+    open_cmd_sn: u32,
+    max_send: u32,
+    max_burst: u32,
+    first_burst: u32,
+    exp_stat_sn: u32,
+    max_cmd_sn: u32,
+    look_tag: u32,
+    post: u16,
+    look_first: u16,
+    element_next: u16,
+    peek_at: u16,
+    rst: u8,
+    open: u8,
+    header_digest: u8,
+    data_digest: u8,
+    initial_r2t: u8,
+    immediate_data: u8,
+    room: u8,
+    post_valid: u8,
+    looked: u8,
+    look_found: u8,
+    r2t_valid: u8,
+    snack_answer: u8,
+    snack_wanted: u8,
+    raw_valid: u8,
+    raw_last: u8,
+    raw_words: u8,
+    ended_valid: u8,
+    ended_index: u8,
+    mem_ready: u8,
+    mem_data_valid: u8,
+    mem_count: u8,
+    mem_last: u8,
+    mem_fault: u8,
+    ready: u8,
+}
+
+/// Outputs of `tx`. The same as in the shim.
+#[repr(C)]
+#[derive(Default)]
+pub struct TxOut {
+    mem_addr: u64,
+    data: [u32; 16],
+    write_tx: [u32; 4],
+    peek: [u32; 7],
+    peek_sent: u32,
+    peek_data_sn: u32,
+    mem_bytes: u32,
+    cmd_sn: u32,
+    fault_tag: u32,
+    /// Asserts that have failed so far.
+    failed: u32,
+    element: u16,
+    post_ready: u8,
+    look: u8,
+    look_index: u8,
+    write: u8,
+    write_index: u8,
+    r2t_ready: u8,
+    snack_take: u8,
+    snack_index: u8,
+    raw_numbered: u8,
+    raw_ready: u8,
+    ended_ready: u8,
+    fault: u8,
+    peek_valid: u8,
+    mem_valid: u8,
+    mem_data_ready: u8,
+    valid: u8,
+    count: u8,
+    idle: u8,
+}
+
+model!(TX64, TxIn, TxOut, tx64_new, tx64_free, tx64_cycle);
+model!(TX512, TxIn, TxOut, tx512_new, tx512_free, tx512_cycle);
 
 /// What login has settled; lengths in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,6 +215,17 @@ pub struct MemBeat {
     pub fault: bool,
 }
 
+/// What the surroundings of the transmit module take in one cycle.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct TxReady {
+    /// PDUs may be begun.
+    pub room: bool,
+    /// Host memory takes a read.
+    pub memory: bool,
+    /// A beat of the stream is taken.
+    pub stream: bool,
+}
+
 /// Inputs of one cycle.
 #[derive(Debug, Clone, Default)]
 pub struct TxInputs {
@@ -135,8 +233,8 @@ pub struct TxInputs {
     pub exp_stat_sn: u32,
     /// MaxCmdSN.
     pub max_cmd_sn: u32,
-    /// PDUs may be begun.
-    pub room: bool,
+    /// What the surroundings take.
+    pub ready: TxReady,
     /// To be queued.
     pub post: Option<TxPost>,
     /// An R2T.
@@ -151,12 +249,8 @@ pub struct TxInputs {
     pub snack: Option<Option<Snack>>,
     /// What is next of the PDUs of software that were selected in the cycle before.
     pub raw: Option<RawBeat>,
-    /// Host memory takes a read.
-    pub mem_ready: bool,
     /// Host memory answers.
     pub mem_data: Option<MemBeat>,
-    /// A beat of the stream is taken.
-    pub ready: bool,
     /// The place in the R2T table whose entry the next cycle shows.
     pub peek_at: u16,
 }
@@ -172,15 +266,37 @@ pub struct Peek {
     pub data_sn: u32,
 }
 
+/// What the module took of its inputs in one cycle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TxTaken {
+    /// `post`.
+    pub post: bool,
+    /// `r2t`.
+    pub r2t: bool,
+    /// `ended`: nothing of the command is left here.
+    pub ended: bool,
+    /// `raw`.
+    pub raw: bool,
+    /// `mem_data`.
+    pub mem_data: bool,
+}
+
+/// The state of the module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TxState {
+    /// CmdSN of the next command.
+    pub cmd_sn: u32,
+    /// Nothing more leaves before something comes in.
+    pub idle: bool,
+    /// Asserts of the circuit that have failed since its reset.
+    pub failed: u32,
+}
+
 /// What the module said in one cycle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TxCycle {
-    /// `post` was taken.
-    pub posted: bool,
-    /// `r2t` was taken.
-    pub r2t_taken: bool,
-    /// `ended` was taken: nothing of the command is left here.
-    pub ended_taken: bool,
+    /// What was taken of its inputs.
+    pub taken: TxTaken,
     /// The command with this index is looked up.
     pub look: Option<u8>,
     /// Its part that is to be written.
@@ -191,24 +307,16 @@ pub struct TxCycle {
     pub snack_take: Option<u8>,
     /// Which PDUs of software are selected: those that take a CmdSN, or the others.
     pub raw_numbered: bool,
-    /// `raw` was taken.
-    pub raw_taken: bool,
     /// A read of host memory that was taken: address and bytes.
     pub read: Option<(u64, u32)>,
-    /// `mem_data` was taken.
-    pub mem_data_taken: bool,
     /// Initiator Task Tag of the task whose memory was refused; nothing is begun until it has ended.
     pub fault: Option<u32>,
     /// Bytes of the stream that were taken.
     pub bytes: Vec<u8>,
-    /// CmdSN of the next command.
-    pub cmd_sn: u32,
-    /// Nothing more leaves before something comes in.
-    pub idle: bool,
     /// The entry of the R2T table that the cycle before has named.
     pub peek: Option<Peek>,
-    /// Asserts of the circuit that have failed since its reset.
-    pub failed: u32,
+    /// What it is in.
+    pub state: TxState,
 }
 
 /// `tx` for one width: with a Tx buffer of 4 KiB at 64 bit, and of 64 KiB at 512 bit.
@@ -277,13 +385,27 @@ impl Tx {
     }
 }
 
+impl TxIn {
+    /// Answers a question about a task with its tag.
+    pub(crate) fn answer_tag(&mut self, itt: u32) {
+        self.look_tag = itt;
+    }
+}
+
+impl TxOut {
+    /// Asserts that have failed so far.
+    pub(crate) fn failed(&self) -> u32 {
+        self.failed
+    }
+}
+
 /// Inputs that the module has inside the engine too.
 pub fn common_inputs(given: &TxInputs) -> TxIn {
     let task = given.looked.flatten();
     let mut inputs = TxIn {
         exp_stat_sn: given.exp_stat_sn,
         max_cmd_sn: given.max_cmd_sn,
-        room: given.room.into(),
+        room: given.ready.room.into(),
         r2t_valid: given.r2t.is_some().into(),
         r2t: given.r2t.as_ref().map_or([0; 7], Burst::pack),
         ended_valid: given.ended.is_some().into(),
@@ -295,8 +417,8 @@ pub fn common_inputs(given: &TxInputs) -> TxIn {
         snack_answer: given.snack.is_some().into(),
         snack_wanted: given.snack.flatten().is_some().into(),
         snack: given.snack.flatten().as_ref().map_or([0; 7], snack_bits),
-        mem_ready: given.mem_ready.into(),
-        ready: given.ready.into(),
+        mem_ready: given.ready.memory.into(),
+        ready: given.ready.stream.into(),
         peek_at: given.peek_at,
         ..TxIn::default()
     };
@@ -318,29 +440,29 @@ pub fn common_inputs(given: &TxInputs) -> TxIn {
 
 /// Outputs; those that it does not have inside the engine are 0 there. `ignored` asserts failed before the reset.
 pub fn common_outputs(given: &TxInputs, out: &TxOut, ignored: u32) -> TxCycle {
-    let sent = if given.ready && out.valid != 0 { usize::from(out.count) } else { 0 };
+    let sent = if given.ready.stream && out.valid != 0 { usize::from(out.count) } else { 0 };
     TxCycle {
-        posted: given.post.is_some() && out.post_ready != 0,
-        r2t_taken: given.r2t.is_some() && out.r2t_ready != 0,
-        ended_taken: given.ended.is_some() && out.ended_ready != 0,
+        taken: TxTaken {
+            post: given.post.is_some() && out.post_ready != 0,
+            r2t: given.r2t.is_some() && out.r2t_ready != 0,
+            ended: given.ended.is_some() && out.ended_ready != 0,
+            raw: given.raw.is_some() && out.raw_ready != 0,
+            mem_data: given.mem_data.is_some() && out.mem_data_ready != 0,
+        },
         look: (out.look != 0).then_some(out.look_index),
         write: (out.write != 0).then(|| (out.write_index, TxPart::unpack(&out.write_tx))),
         element: out.element,
         snack_take: (out.snack_take != 0).then_some(out.snack_index),
         raw_numbered: out.raw_numbered != 0,
-        raw_taken: given.raw.is_some() && out.raw_ready != 0,
-        read: (given.mem_ready && out.mem_valid != 0).then_some((out.mem_addr, out.mem_bytes)),
-        mem_data_taken: given.mem_data.is_some() && out.mem_data_ready != 0,
+        read: (given.ready.memory && out.mem_valid != 0).then_some((out.mem_addr, out.mem_bytes)),
         fault: (out.fault != 0).then_some(out.fault_tag),
         bytes: out.data.iter().flat_map(|word| word.to_le_bytes()).take(sent).collect(),
-        cmd_sn: out.cmd_sn,
-        idle: out.idle != 0,
         peek: (out.peek_valid != 0).then(|| Peek {
             burst: Burst::unpack(&out.peek),
             sent: out.peek_sent,
             data_sn: out.peek_data_sn,
         }),
-        failed: out.failed - ignored,
+        state: TxState { cmd_sn: out.cmd_sn, idle: out.idle != 0, failed: out.failed - ignored },
     }
 }
 

@@ -7,7 +7,9 @@ mod common;
 use std::collections::VecDeque;
 
 use common::{BOTH_DIGESTS, Bench, LUN, RAW_SLOTS, data_in, open_conn, pattern, response};
-use iscsi_wire::{CmdSn, DataIn, Itt, Lun, NopIn, R2t, R2tSn, ScsiResponse, SnackRequest, StatSn, Ttt};
+use iscsi_wire::{
+    CmdSn, DataIn, Itt, Lun, NopIn, R2t, R2tSn, ResponseNumbers, ScsiResponse, SnackRequest, StatSn, Ttt,
+};
 use offload::Engine;
 use offload::encoding::{Abort, CommandEntry, CommandState, StopReason, task_flags};
 use offload_rtl::{Found, SnackEntry, SnackOperation, SnackTable};
@@ -164,9 +166,7 @@ impl Pair {
             lun: LUN,
             itt: Itt(itt),
             ttt: Ttt(sn),
-            stat_sn: StatSn(0),
-            exp_cmd_sn,
-            max_cmd_sn,
+            numbers: ResponseNumbers { stat_sn: StatSn(0), exp_cmd_sn, max_cmd_sn },
             r2t_sn: R2tSn(sn),
             buffer_offset: 0,
             desired_data_transfer_length: 512,
@@ -199,8 +199,12 @@ impl Pair {
         let (exp_cmd_sn, max_cmd_sn) = self.window();
         let next = self.bench.engine.session(0).expect("open").next_stat_sn;
         let stat = StatSn(stat_sn);
-        let nop =
-            NopIn { lun: Lun(0), itt: Itt(900), ttt: Ttt::RESERVED, stat_sn: stat, exp_cmd_sn, max_cmd_sn };
+        let nop = NopIn {
+            lun: Lun(0),
+            itt: Itt(900),
+            ttt: Ttt::RESERVED,
+            numbers: ResponseNumbers { stat_sn: stat, exp_cmd_sn, max_cmd_sn },
+        };
         let bytes = self.bench.pdu(nop.to_bhs(), &[]);
         self.arrives(&bytes);
         self.status(stat_sn, next);

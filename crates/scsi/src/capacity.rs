@@ -38,7 +38,7 @@ pub(crate) fn read_capacity_16(request: &Request<'_>) -> Execution {
     let mut data = vec![0; 32];
     data[0..8].copy_from_slice(&last.to_be_bytes());
     data[8..12].copy_from_slice(&lu.block_bytes().to_be_bytes());
-    let ratio = (lu.config().physical_block_bytes / lu.block_bytes()).max(1);
+    let ratio = (lu.config().medium.physical_block_bytes / lu.block_bytes()).max(1);
     data[12] = lu.protection().capacity_bits();
     data[13] = (ratio.ilog2() as u8).min(0x0f);
     if lu.thin() {

@@ -183,11 +183,11 @@ impl Command {
             Needs::Nothing => true,
             Needs::Thin => lu.thin(),
             Needs::Atomic => config.limits.max_atomic_blocks > 0,
-            Needs::Sanitize => config.sanitize,
+            Needs::Sanitize => config.medium.sanitize,
             Needs::Tokens => config.token_secret.is_some(),
             Needs::ExplicitAccess => lu.with_paths(|paths| paths.explicit_access_states),
-            Needs::Protection => config.protectable,
-            Needs::ProtectionAndAtomic => config.protectable && config.limits.max_atomic_blocks > 0,
+            Needs::Protection => config.medium.protectable,
+            Needs::ProtectionAndAtomic => config.medium.protectable && config.limits.max_atomic_blocks > 0,
         }
     }
 

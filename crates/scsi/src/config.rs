@@ -94,11 +94,9 @@ pub struct Paths {
     pub management_url: Option<String>,
 }
 
-/// Configuration of a logical unit.
-#[derive(Clone, Debug)]
-pub struct LuConfig {
-    /// Logical unit number, 0 to 16383.
-    pub lun: u16,
+/// What a unit says it is (SPC-4 6.4.2, 7.8).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
     /// T10 VENDOR IDENTIFICATION: cut or padded to 8 ASCII characters.
     pub vendor: String,
     /// PRODUCT IDENTIFICATION: cut or padded to 16 ASCII characters.
@@ -111,6 +109,13 @@ pub struct LuConfig {
     pub naa: NaaIdentifier,
     /// The UUID of the unit (RFC 4122), for the designator of that type. `None`: there is no such designator.
     pub uuid: Option<[u8; 16]>,
+    /// iSCSI target name, for the designators of VPD page 83h.
+    pub target_name: String,
+}
+
+/// The medium of a unit: its size and form, what it can do, and the state that it is in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MediumConfig {
     /// Capacity in logical blocks.
     pub blocks: u64,
     /// Bytes of a logical block: 512 or 4096.
@@ -128,20 +133,6 @@ pub struct LuConfig {
     /// SANITIZE with block erase is offered: blocks that are overwritten with zeros and then deallocated are gone from the store,
     /// including its snapshots and journals.
     pub sanitize: bool,
-    /// The secret from which copy tokens are made: unknown to hosts, and different after every start. `None`: no copies by token.
-    pub token_secret: Option<[u8; 32]>,
-    /// How hosts reach the unit and its management, initially.
-    pub paths: Paths,
-    /// Limits on transfers.
-    pub limits: TransferLimits,
-    /// iSCSI target name, for the designators of VPD page 83h.
-    pub target_name: String,
-    /// Task management functions that the transport supports, as the first two bytes of REPORT SUPPORTED TASK
-    /// MANAGEMENT FUNCTIONS (SPC-4 table 309).
-    pub task_management: [u8; 2],
-    /// The caller stores with [`crate::LogicalUnit::store_kept`] on every [`crate::Effect::KeptStateChanged`], before it sends the
-    /// status. Registrations then survive power loss when a host requests it (APTPL).
-    pub persist_reservations: bool,
     /// The medium has room for protection information: FORMAT UNIT can make the unit type 0 to 3.
     pub protectable: bool,
     /// How the medium is formatted now.
@@ -152,20 +143,51 @@ pub struct LuConfig {
     pub missing: bool,
 }
 
+/// Configuration of a logical unit.
+#[derive(Clone, Debug)]
+pub struct LuConfig {
+    /// Logical unit number, 0 to 16383.
+    pub lun: u16,
+    /// What the unit says it is.
+    pub identity: Identity,
+    /// Its medium.
+    pub medium: MediumConfig,
+    /// The secret from which copy tokens are made: unknown to hosts, and different after every start. `None`: no copies by token.
+    pub token_secret: Option<[u8; 32]>,
+    /// How hosts reach the unit and its management, initially.
+    pub paths: Paths,
+    /// Limits on transfers.
+    pub limits: TransferLimits,
+    /// Task management functions that the transport supports, as the first two bytes of REPORT SUPPORTED TASK
+    /// MANAGEMENT FUNCTIONS (SPC-4 table 309).
+    pub task_management: [u8; 2],
+    /// The caller stores with [`crate::LogicalUnit::store_kept`] on every [`crate::Effect::KeptStateChanged`], before it sends the
+    /// status. Registrations then survive power loss when a host requests it (APTPL).
+    pub persist_reservations: bool,
+}
+
 /// ABORT TASK, ABORT TASK SET, CLEAR TASK SET, LOGICAL UNIT RESET and TARGET RESET.
 pub(crate) const ISCSI_TASK_MANAGEMENT: [u8; 2] = [0x80 | 0x40 | 0x10 | 0x08 | 0x02, 0];
 
-impl Default for LuConfig {
-    /// An empty thin unit of 512-byte blocks on 4096-byte physical blocks with a write cache.
+impl Default for Identity {
+    /// A virtual disk without a name of its own.
     fn default() -> Self {
         Self {
-            lun: 0,
             vendor: "INTACT".into(),
             product: "VIRTUAL DISK".into(),
             revision: "0001".into(),
             serial: "0".into(),
             naa: NaaIdentifier::Local(0),
             uuid: None,
+            target_name: "iqn.2025-01.invalid:target".into(),
+        }
+    }
+}
+
+impl Default for MediumConfig {
+    /// Empty and thin: 512-byte blocks on 4096-byte physical blocks, with a write cache.
+    fn default() -> Self {
+        Self {
             blocks: 0,
             block_bytes: 512,
             physical_block_bytes: 4096,
@@ -174,16 +196,26 @@ impl Default for LuConfig {
             thin: true,
             write_cache: true,
             sanitize: false,
-            token_secret: None,
-            paths: Paths::default(),
-            limits: TransferLimits::default(),
-            target_name: "iqn.2025-01.invalid:target".into(),
-            task_management: ISCSI_TASK_MANAGEMENT,
-            persist_reservations: false,
             protectable: false,
             protection: ProtectionType::None,
             format_interrupted: false,
             missing: false,
+        }
+    }
+}
+
+impl Default for LuConfig {
+    /// A unit with the identity and the medium that are theirs by default.
+    fn default() -> Self {
+        Self {
+            lun: 0,
+            identity: Identity::default(),
+            medium: MediumConfig::default(),
+            token_secret: None,
+            paths: Paths::default(),
+            limits: TransferLimits::default(),
+            task_management: ISCSI_TASK_MANAGEMENT,
+            persist_reservations: false,
         }
     }
 }

@@ -97,7 +97,7 @@ impl LogicalUnit {
             return Some(Execution::check(SenseData::new(SenseKey::UnitAttention, asc)));
         }
         // Reservations and mode pages also belong to the missing disk: nothing may be stored in its place.
-        if self.config().missing && attention == Attention::Report {
+        if self.config().medium.missing && attention == Attention::Report {
             let asc = Asc::MANUAL_INTERVENTION_REQUIRED;
             return Some(Execution::check(SenseData::new(SenseKey::NotReady, asc)));
         }

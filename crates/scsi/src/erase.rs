@@ -82,7 +82,7 @@ const FORMAT_DATA_BIT: u8 = 4;
 pub(crate) fn format_unit(request: &Request<'_>) -> Execution {
     let cdb = request.cdb;
     let information = cdb.u8(1) >> 6;
-    if information == 1 || (information != 0 && !request.lu.config().protectable) {
+    if information == 1 || (information != 0 && !request.lu.config().medium.protectable) {
         return Execution::check(SenseData::cdb_field(1, Some(7)));
     }
     if !cdb.bit(1, FORMAT_DATA_BIT) {
@@ -218,7 +218,7 @@ fn start(
         return Execution::check(sense);
     }
     let overwrite = kind == EraseKind::Sanitize || !lu.thin();
-    let becomes = (kind == EraseKind::Format && lu.config().protectable).then_some(becomes);
+    let becomes = (kind == EraseKind::Format && lu.config().medium.protectable).then_some(becomes);
     let erasure = Erasure {
         kind,
         overwrite,

@@ -47,16 +47,16 @@ fn standard(config: &LuConfig, paths: &Paths, protocol_level: u8) -> Vec<u8> {
     data[5] = if paths.explicit_access_states { 0x38 } else { 0x18 }; // TPGS: implicit, or both; 3PC
 
     //= spc4 6.6.2 PI-01
-    if config.protectable {
+    if config.medium.protectable {
         data[5] |= 0x01; // PROTECT
     }
     if paths.target_ports.len() > 1 {
         data[6] = 0x10; // MULTIP
     }
     data[7] = 0x02; // CMDQUE
-    data[8..16].copy_from_slice(&ascii(&config.vendor, 8));
-    data[16..32].copy_from_slice(&ascii(&config.product, 16));
-    data[32..36].copy_from_slice(&ascii(&config.revision, 4));
+    data[8..16].copy_from_slice(&ascii(&config.identity.vendor, 8));
+    data[16..32].copy_from_slice(&ascii(&config.identity.product, 16));
+    data[32..36].copy_from_slice(&ascii(&config.identity.revision, 4));
     for (i, descriptor) in VERSION_DESCRIPTORS.iter().enumerate() {
         let level = if *descriptor == ISCSI { u16::from(protocol_level) } else { 0 };
         data[58 + 2 * i..60 + 2 * i].copy_from_slice(&(descriptor + level).to_be_bytes());

@@ -6,8 +6,9 @@
 //! every driver, the simulator and the fuzzer.
 //!
 //! ```
-//! use scsi::{LogicalUnit, LuConfig, Nexus, Step};
-//! let lu = LogicalUnit::new(LuConfig { blocks: 2048, ..LuConfig::default() });
+//! use scsi::{LogicalUnit, LuConfig, MediumConfig, Nexus, Step};
+//! let medium = MediumConfig { blocks: 2048, ..MediumConfig::default() };
+//! let lu = LogicalUnit::new(LuConfig { medium, ..LuConfig::default() });
 //! let nexus = Nexus::new("iqn.2025-01.org.example:host,i,0x00023d000001", 1, 1);
 //! lu.attach_nexus(&nexus);
 //! let execution = lu.begin(&nexus, &[0x12, 0, 0, 0, 36, 0]); // INQUIRY
@@ -71,7 +72,7 @@ mod write_same;
 pub use absent::{absent_lun, report_luns};
 pub use access_state::AccessState;
 pub use command_table::{CommandClass, CommandFacts, command_facts, command_name};
-pub use config::{LuConfig, NaaIdentifier, Paths, TargetPort, TransferLimits};
+pub use config::{Identity, LuConfig, MediumConfig, NaaIdentifier, Paths, TargetPort, TransferLimits};
 pub use data_out::DataOut;
 pub use execution::{Execution, Step};
 pub use identifying::IdentifyingInformation;

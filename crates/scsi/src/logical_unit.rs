@@ -64,19 +64,23 @@ impl std::fmt::Debug for LogicalUnit {
 impl LogicalUnit {
     /// A unit, powered on. A `block_bytes` of 0 means 512.
     pub fn new(mut config: LuConfig) -> Self {
-        if config.block_bytes == 0 {
-            config.block_bytes = 512;
+        if config.medium.block_bytes == 0 {
+            config.medium.block_bytes = 512;
         }
         let lu = Self {
-            blocks: AtomicU64::new(config.blocks),
-            read_only: AtomicBool::new(config.read_only),
-            thin: AtomicBool::new(config.thin),
+            blocks: AtomicU64::new(config.medium.blocks),
+            read_only: AtomicBool::new(config.medium.read_only),
+            thin: AtomicBool::new(config.medium.thin),
             paths: RwLock::new(config.paths.clone()),
             gate: AtomicU32::new(0),
             descriptor_sense: AtomicBool::new(false),
-            write_cache: AtomicBool::new(config.write_cache),
+            write_cache: AtomicBool::new(config.medium.write_cache),
             software_write_protect: AtomicBool::new(false),
-            protection: AtomicU8::new(if config.protectable { config.protection.number() } else { 0 }),
+            protection: AtomicU8::new(if config.medium.protectable {
+                config.medium.protection.number()
+            } else {
+                0
+            }),
             no_check_when_zero: AtomicBool::new(false),
             app_tag_owner: AtomicBool::new(true),
             reject_unprotected: AtomicBool::new(false),
@@ -86,7 +90,7 @@ impl LogicalUnit {
             //= sbc3 5.3.1 FMT-02
             state: Mutex::new(State::new(
                 ModePages::new(&config),
-                Readiness::new(config.missing, config.format_interrupted),
+                Readiness::new(config.medium.missing, config.medium.format_interrupted),
             )),
             config,
         };
@@ -103,7 +107,7 @@ impl LogicalUnit {
 
     /// Bytes of a logical block.
     pub fn block_bytes(&self) -> u32 {
-        self.config.block_bytes
+        self.config.medium.block_bytes
     }
 
     /// Capacity in logical blocks.
@@ -431,7 +435,7 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
-    use crate::Step;
+    use crate::{MediumConfig, Step};
 
     /// How long a thread that needs no lock may take to be scheduled. A failing test takes that long.
     const FAR_TOO_LONG: Duration = Duration::from_secs(10);
@@ -440,7 +444,10 @@ mod tests {
     // covers: UA-02
     #[test]
     fn a_read_takes_no_lock_because_others_have_unit_attentions_pending() {
-        let lu = LogicalUnit::new(LuConfig { blocks: 64, ..LuConfig::default() });
+        let lu = LogicalUnit::new(LuConfig {
+            medium: MediumConfig { blocks: 64, ..MediumConfig::default() },
+            ..LuConfig::default()
+        });
         let nexus = |name: &str| Nexus::new(name, 1, 1);
         let (quiet, idle) = (nexus("quiet"), nexus("idle"));
         lu.attach_nexus(&quiet);

@@ -55,12 +55,12 @@ impl ModePages {
     /// The defaults of a unit.
     pub(crate) fn new(config: &LuConfig) -> Self {
         Self {
-            write_cache: config.write_cache,
+            write_cache: config.medium.write_cache,
             descriptor_sense: false,
             software_write_protect: false,
             task_aborted_status: false,
             unit_attention_interlock: 0,
-            pi: PiModes { app_tag_owner: config.protectable, ..PiModes::default() },
+            pi: PiModes { app_tag_owner: config.medium.protectable, ..PiModes::default() },
         }
     }
 
@@ -135,7 +135,7 @@ impl ModePages {
                 page[2] = D_SENSE;
                 page[4] = SWP | UA_INTLCK;
                 page[5] = TAS;
-                if config.protectable {
+                if config.medium.protectable {
                     page[2] |= DPICZ;
                     page[5] |= ATO | RWWP;
                 }

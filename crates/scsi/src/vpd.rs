@@ -59,7 +59,7 @@ const MAX_SERIAL_BYTES: usize = 251;
 
 //= spc4 7.8.18 VPD-80
 fn unit_serial_number(request: &Request<'_>) -> Vec<u8> {
-    let serial = &request.lu.config().serial;
+    let serial = &request.lu.config().identity.serial;
     ascii(serial, serial.chars().count().clamp(1, MAX_SERIAL_BYTES))
 }
 
@@ -95,8 +95,8 @@ fn scsi_name(name: &str) -> Vec<u8> {
 
 /// T10 VENDOR IDENTIFICATION and the serial number: the vendor-specific name of the unit (SPC-4 7.8.6.4).
 pub(crate) fn vendor_identifier(config: &LuConfig) -> Vec<u8> {
-    let mut id = ascii(&config.vendor, 8);
-    id.extend(ascii(&config.serial, config.serial.chars().count().clamp(1, 200)));
+    let mut id = ascii(&config.identity.vendor, 8);
+    id.extend(ascii(&config.identity.serial, config.identity.serial.chars().count().clamp(1, 200)));
     id
 }
 
@@ -117,16 +117,16 @@ fn device_identification(request: &Request<'_>) -> Vec<u8> {
     };
     let [relative_hi, relative_lo] = port.relative_port.to_be_bytes();
     let [group_hi, group_lo] = port.group.to_be_bytes();
-    let port_name = format!("{},t,0x{:04x}", config.target_name, port.group);
-    let uuid = config.uuid.map(|uuid| designator(BINARY, UNIT, 0xa, &uuid_identifier(&uuid)));
+    let port_name = format!("{},t,0x{:04x}", config.identity.target_name, port.group);
+    let uuid = config.identity.uuid.map(|uuid| designator(BINARY, UNIT, 0xa, &uuid_identifier(&uuid)));
     [
-        designator(BINARY, UNIT, 0x3, &config.naa.to_bytes()),
+        designator(BINARY, UNIT, 0x3, &config.identity.naa.to_bytes()),
         designator(ASCII, UNIT, 0x1, &vendor_identifier(config)),
         uuid.unwrap_or_default(),
         designator(BINARY, PORT, 0x4, &[0, 0, relative_hi, relative_lo]),
         designator(BINARY, PORT, 0x5, &[0, 0, group_hi, group_lo]),
         designator(UTF8, PORT, 0x8, &scsi_name(&port_name)),
-        designator(UTF8, DEVICE, 0x8, &scsi_name(&config.target_name)),
+        designator(UTF8, DEVICE, 0x8, &scsi_name(&config.identity.target_name)),
     ]
     .concat()
 }
@@ -151,7 +151,7 @@ fn management_network_addresses(request: &Request<'_>) -> Vec<u8> {
 fn extended_inquiry(request: &Request<'_>) -> Vec<u8> {
     let mut body = vec![0; 60];
     //= spc4 7.8.7 PI-01
-    if request.lu.config().protectable {
+    if request.lu.config().medium.protectable {
         body[0] = 0x38 | 0x04 | 0x02 | 0x01; // SPT 111b: types 1 to 3; GRD_CHK, APP_CHK, REF_CHK
     }
     body[1] = 0x07; // HEADSUP, ORDSUP, SIMPSUP
@@ -169,7 +169,7 @@ fn mode_page_policy(_request: &Request<'_>) -> Vec<u8> {
 fn scsi_ports(request: &Request<'_>) -> Vec<u8> {
     let mut body = Vec::new();
     for port in target_port_groups::ports(request) {
-        let name = format!("{},t,0x{:04x}", request.lu.config().target_name, port.group);
+        let name = format!("{},t,0x{:04x}", request.lu.config().identity.target_name, port.group);
         let descriptor = designator(UTF8, PORT, 0x8, &scsi_name(&name));
         let [relative_hi, relative_lo] = port.relative_port.to_be_bytes();
         // No initiator port transport id; then the designators of the target port.
@@ -216,9 +216,9 @@ fn block_limits_extension(_request: &Request<'_>) -> Vec<u8> {
 //= sbc3 6.6.3 VPD-B1
 fn block_device_characteristics(request: &Request<'_>) -> Vec<u8> {
     let mut body = vec![0; 60];
-    let rate: u16 = if request.lu.config().rotational { 7200 } else { 1 };
+    let rate: u16 = if request.lu.config().medium.rotational { 7200 } else { 1 };
     body[0..2].copy_from_slice(&rate.to_be_bytes());
-    if request.lu.config().sanitize {
+    if request.lu.config().medium.sanitize {
         body[3] = 0x40; // WABEREQ 01b: reads succeed after a block erase
     }
     body

@@ -1,7 +1,7 @@
 //! Asymmetric access states: which nexus may do what in which state, which may change it, and which are notified.
 mod support;
 
-use scsi::{AccessState, LuConfig, Nexus, Paths, TargetPort};
+use scsi::{AccessState, LuConfig, MediumConfig, Nexus, Paths, TargetPort};
 use support::{BLOCK, BLOCKS, Disk, cdb, nexus};
 
 const GROUPS: [u16; 2] = [1, 2];
@@ -11,7 +11,7 @@ fn two_groups() -> (Disk, Nexus) {
     let ports = GROUPS.map(|n| TargetPort { relative_port: n, group: n });
     let config = LuConfig {
         paths: Paths { explicit_access_states: true, target_ports: ports.to_vec(), ..Paths::default() },
-        blocks: BLOCKS,
+        medium: MediumConfig { blocks: BLOCKS, ..MediumConfig::default() },
         ..LuConfig::default()
     };
     let mut disk = Disk::with(config);
@@ -302,7 +302,10 @@ fn sns_03_failures_of_the_medium() {
         assert_eq!(sense.information, information, "{error:?}");
     }
     // A unit that cannot free space has no thin provisioning, so it reports a write error.
-    let mut thick = Disk::with(LuConfig { thin: false, blocks: BLOCKS, ..LuConfig::default() });
+    let mut thick = Disk::with(LuConfig {
+        medium: MediumConfig { thin: false, blocks: BLOCKS, ..MediumConfig::default() },
+        ..LuConfig::default()
+    });
     thick.fault = Some(E::NoSpace);
     thick.send(&cdb::write(4, 1), &[0; BLOCK]).fails(3, 0x0c, 0);
 }
@@ -329,7 +332,7 @@ fn vpd_85_b3_b7_are_there_as_they_are_listed() {
     let url = "https://host.example/status";
     let mut disk = Disk::with(LuConfig {
         paths: Paths { management_url: Some(url.into()), ..Paths::default() },
-        blocks: BLOCKS,
+        medium: MediumConfig { blocks: BLOCKS, ..MediumConfig::default() },
         ..LuConfig::default()
     });
     let pages = disk.run(&cdb::inquiry(Some(0), 255)).good().data;

@@ -3,7 +3,9 @@
 mod support;
 
 use proptest::prelude::*;
-use scsi::{DataOut, LuConfig, MediumError, MediumReply, Paths, Status, Step, absent_lun, report_luns};
+use scsi::{
+    DataOut, LuConfig, MediumConfig, MediumError, MediumReply, Paths, Status, Step, absent_lun, report_luns,
+};
 use support::{Disk, cdb, nexus};
 
 /// REPORT SUPPORTED OPERATION CODES for all commands: (opcode, service action or none, CDB length).
@@ -39,11 +41,14 @@ fn usage(disk: &mut Disk, opcode: u8, action: Option<u16>) -> Vec<u8> {
 /// A unit that supports every command.
 fn everything() -> LuConfig {
     LuConfig {
-        sanitize: true,
+        medium: MediumConfig {
+            sanitize: true,
+            protectable: true,
+            protection: scsi::ProtectionType::Type2,
+            ..support::config().medium
+        },
         token_secret: Some([7; 32]),
         paths: Paths { explicit_access_states: true, ..Paths::default() },
-        protectable: true,
-        protection: scsi::ProtectionType::Type2,
         ..support::config()
     }
 }
@@ -235,7 +240,10 @@ fn supported_opcodes_in_all_forms() {
     let data = one_command(&mut disk, 0x81, 0x12, 0).good().data;
     assert_eq!((data[1], data.len()), (0x83, 4 + 6 + 12));
     // A command that the configuration does not support is not reported.
-    let mut fat = Disk::with(LuConfig { thin: false, ..support::config() });
+    let mut fat = Disk::with(LuConfig {
+        medium: MediumConfig { thin: false, ..support::config().medium },
+        ..support::config()
+    });
     assert!(supported(&mut fat).iter().all(|k| k.0 != 0x42));
     assert_eq!(one_command(&mut fat, 1, 0x42, 0).good().data, [0, 1, 0, 0]);
 }

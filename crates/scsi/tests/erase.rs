@@ -1,7 +1,7 @@
 //! FORMAT UNIT and SANITIZE: whole-medium operations in steps.
 mod support;
 
-use scsi::{DataOut, Execution, LuConfig, MediumError, MediumOp, MediumReply, Step};
+use scsi::{DataOut, Execution, LuConfig, MediumConfig, MediumError, MediumOp, MediumReply, Step};
 use support::{BLOCK, BLOCKS, Disk, cdb};
 
 const FORMAT: [u8; 6] = [0x04, 0, 0, 0, 0, 0];
@@ -12,7 +12,8 @@ const BLOCK_ERASE_IMMED: [u8; 10] = [0x48, 0x82, 0, 0, 0, 0, 0, 0, 0, 0];
 const EXIT_FAILURE: [u8; 10] = [0x48, 0x1f, 0, 0, 0, 0, 0, 0, 0, 0];
 
 fn config() -> LuConfig {
-    let mut config = LuConfig { sanitize: true, ..support::config() };
+    let mut config =
+        LuConfig { medium: MediumConfig { sanitize: true, ..support::config().medium }, ..support::config() };
     config.limits.max_write_same_blocks = 1000;
     config
 }
@@ -45,7 +46,7 @@ fn format_unit_deallocates_a_thin_unit_and_overwrites_a_fat_one() {
         ]
     };
     for thin in [true, false] {
-        let mut disk = filled(LuConfig { thin, ..config() });
+        let mut disk = filled(LuConfig { medium: MediumConfig { thin, ..config().medium }, ..config() });
         let answer = disk.run(&FORMAT).good();
         assert_eq!(ranges(&answer.ops), covering(thin));
         assert!(disk.data.iter().all(|&b| b == 0) && disk.mapped.iter().all(|&m| m != thin));
@@ -91,7 +92,8 @@ fn step(disk: &Disk, mut execution: Execution) -> Execution {
 
 #[test]
 fn fmt_01_the_unit_says_how_far_it_is() {
-    let mut disk = Disk::with(LuConfig { thin: false, ..config() });
+    let mut disk =
+        Disk::with(LuConfig { medium: MediumConfig { thin: false, ..config().medium }, ..config() });
     let nexus = disk.nexus.clone();
     let mut execution = disk.lu.begin(&nexus, &FORMAT_WITH_LIST);
     execution = step(&disk, execution);

@@ -2,7 +2,7 @@
 //! true.
 mod support;
 
-use scsi::{LuConfig, NaaIdentifier, Nexus, Paths, TargetPort};
+use scsi::{Identity, LuConfig, MediumConfig, NaaIdentifier, Nexus, Paths, TargetPort};
 use support::{BLOCKS, Disk, cdb};
 
 fn page(disk: &mut Disk, code: u8) -> Vec<u8> {
@@ -164,7 +164,14 @@ fn p2_07_the_version_descriptor_tells_the_protocol_level() {
 
 #[test]
 fn names_are_printable_and_padded() {
-    let config = LuConfig { vendor: "Ä\nTOOLONGVENDOR".into(), product: String::new(), ..support::config() };
+    let config = LuConfig {
+        identity: Identity {
+            vendor: "Ä\nTOOLONGVENDOR".into(),
+            product: String::new(),
+            ..support::config().identity
+        },
+        ..support::config()
+    };
     let data = Disk::with(config).run(&cdb::inquiry(None, 96)).good().data;
     assert_eq!(&data[8..32], b"??TOOLON                ");
 }
@@ -223,7 +230,10 @@ fn vpd_83_names_unit_port_and_device() {
     assert_eq!(second[3].2, [0, 0, 0, 7]);
 
     let naa = NaaIdentifier::RegisteredExtended([0xff; 16]);
-    let config = LuConfig { naa, uuid: Some([0xab; 16]), ..support::config() };
+    let config = LuConfig {
+        identity: Identity { naa, uuid: Some([0xab; 16]), ..support::config().identity },
+        ..support::config()
+    };
     let extended = designators(&page(&mut Disk::with(config), 0x83));
     assert_eq!((extended[0].2[0], extended[0].2.len()), (0x6f, 16), "NAA 6");
     let uuid = [&[0x10, 0][..], &[0xab; 16]].concat();
@@ -232,7 +242,10 @@ fn vpd_83_names_unit_port_and_device() {
 
 #[test]
 fn a_unit_without_its_medium_says_who_it_is_and_that_it_is_not_ready() {
-    let disk = Disk::with(LuConfig { missing: true, ..support::config() });
+    let disk = Disk::with(LuConfig {
+        medium: MediumConfig { missing: true, ..support::config().medium },
+        ..support::config()
+    });
     let nexus = disk.nexus.clone();
     let mut disk = disk;
     for cdb in [
@@ -267,7 +280,8 @@ fn vpd_b0_reports_the_limits() {
     assert_eq!(u32_at(&data, 32), 0x8000_0000, "UGAVALID, alignment 0");
     assert_eq!((u32_at(&data, 36), u32_at(&data, 40)), (0, 4096), "MAXIMUM WRITE SAME LENGTH");
     assert_eq!((u32_at(&data, 44), u32_at(&data, 48), u32_at(&data, 52)), (256, 1, 1), "atomic");
-    let fat = LuConfig { thin: false, ..support::config() };
+    let fat =
+        LuConfig { medium: MediumConfig { thin: false, ..support::config().medium }, ..support::config() };
     let data = page(&mut Disk::with(fat), 0xb0);
     assert_eq!((u32_at(&data, 20), u32_at(&data, 24), u32_at(&data, 32)), (0, 0, 0));
 }
@@ -277,8 +291,7 @@ fn vpd_b0_reports_the_limits() {
 fn default_limits_are_those_that_hosts_expect() {
     for block_bytes in [512, 4096] {
         let config = LuConfig {
-            block_bytes,
-            physical_block_bytes: 4096,
+            medium: MediumConfig { block_bytes, physical_block_bytes: 4096, ..support::config().medium },
             limits: scsi::TransferLimits::for_block_bytes(block_bytes),
             ..support::config()
         };
@@ -294,7 +307,10 @@ fn default_limits_are_those_that_hosts_expect() {
 #[test]
 fn vpd_b1_medium_kind() {
     assert_eq!(page(&mut Disk::new(), 0xb1)[4..6], [0, 1], "solid state");
-    let config = LuConfig { rotational: true, ..support::config() };
+    let config = LuConfig {
+        medium: MediumConfig { rotational: true, ..support::config().medium },
+        ..support::config()
+    };
     let data = page(&mut Disk::with(config), 0xb1);
     assert_eq!(u16::from_be_bytes([data[4], data[5]]), 7200);
     assert_eq!(data.len(), 64);
@@ -303,7 +319,10 @@ fn vpd_b1_medium_kind() {
 #[test]
 fn vpd_b2_agrees_with_read_capacity() {
     for thin in [true, false] {
-        let mut disk = Disk::with(LuConfig { thin, ..support::config() });
+        let mut disk = Disk::with(LuConfig {
+            medium: MediumConfig { thin, ..support::config().medium },
+            ..support::config()
+        });
         let data = page(&mut disk, 0xb2);
         let mut read_capacity = cdb::sixteen(0x9e, 0x10, 0, 32);
         read_capacity[13] = 32;

@@ -1,7 +1,9 @@
 //! Medium access commands against a medium in memory.
 mod support;
 
-use scsi::{DataOut, LogicalUnit, LuConfig, MediumError, MediumOp, Status, Step, TransferLimits};
+use scsi::{
+    DataOut, LogicalUnit, LuConfig, MediumConfig, MediumError, MediumOp, Status, Step, TransferLimits,
+};
 use support::{BLOCK, BLOCKS, Disk, cdb, nexus};
 
 fn pattern(blocks: usize, seed: u8) -> Vec<u8> {
@@ -208,7 +210,10 @@ fn wsm_01_write_same_repeats_unmaps_and_reaches_the_end() {
     // ANCHOR is not supported.
     disk.run(&cdb::ten(0x41, 0x10, 0, 1)).fails(5, 0x24, 0);
     // Above the limit.
-    let mut disk = Disk::with(scsi::LuConfig { blocks: 8192, ..support::config() });
+    let mut disk = Disk::with(scsi::LuConfig {
+        medium: scsi::MediumConfig { blocks: 8192, ..support::config().medium },
+        ..support::config()
+    });
     disk.run(&cdb::sixteen(0x93, 0, 0, 4097)).fails(5, 0x24, 0);
     disk.run(&cdb::sixteen(0x93, 0, 0, 0)).fails(5, 0x24, 0);
 }
@@ -285,7 +290,11 @@ fn unm_01_unmap_checks_all_descriptors_first() {
 #[test]
 fn unm_01_long_ranges_are_unmapped_whole() {
     let limits = TransferLimits { max_unmap_blocks: u32::MAX, ..support::config().limits };
-    let lu = LogicalUnit::new(LuConfig { blocks: 1 << 40, limits, ..support::config() });
+    let lu = LogicalUnit::new(LuConfig {
+        medium: MediumConfig { blocks: 1 << 40, ..support::config().medium },
+        limits,
+        ..support::config()
+    });
     for (lba, blocks) in [(1, 0x0001_0001), (0x12_3456_789a, 0xfedc_ba98)] {
         let (cdb, list) = unmap(&[(lba, blocks)]);
         let mut execution = lu.begin(&nexus("a"), &cdb);
@@ -298,7 +307,10 @@ fn unm_01_long_ranges_are_unmapped_whole() {
 
 #[test]
 fn a_fat_unit_has_no_unmap() {
-    let mut disk = Disk::with(scsi::LuConfig { thin: false, ..support::config() });
+    let mut disk = Disk::with(scsi::LuConfig {
+        medium: scsi::MediumConfig { thin: false, ..support::config().medium },
+        ..support::config()
+    });
     let (cdb, list) = unmap(&[(0, 1)]);
     disk.send(&cdb, &list).fails(5, 0x20, 0);
     disk.run(&cdb::ten(0x41, 0x08, 0, 1)).fails(5, 0x24, 0);
@@ -439,7 +451,10 @@ fn sns_02_and_03_medium_errors_have_their_sense() {
 // covers: UNM-03
 #[test]
 fn a_read_only_unit_refuses_every_write() {
-    let mut disk = Disk::with(scsi::LuConfig { read_only: true, ..support::config() });
+    let mut disk = Disk::with(scsi::LuConfig {
+        medium: scsi::MediumConfig { read_only: true, ..support::config().medium },
+        ..support::config()
+    });
     let (unmap, _) = unmap(&[(0, 1)]);
     let mut atomic = cdb::sixteen(0x9c, 0, 0, 0);
     atomic[13] = 1;

@@ -5,7 +5,7 @@
 mod support;
 
 use integrity::t10::Tuple;
-use scsi::{LuConfig, Nexus, ProtectionType, Status};
+use scsi::{LuConfig, MediumConfig, Nexus, ProtectionType, Status};
 use support::{BLOCK, Disk, NEVER_WRITTEN, cdb, nexus};
 
 const BLOCKS: u64 = 64;
@@ -493,9 +493,12 @@ fn play(commands: u64, seed: u64, kind: ProtectionType) {
     let protected = kind != ProtectionType::None;
     let mut model = Model::new(kind);
     let mut disk = Disk::with(LuConfig {
-        blocks: BLOCKS,
-        protectable: protected,
-        protection: kind,
+        medium: MediumConfig {
+            blocks: BLOCKS,
+            protectable: protected,
+            protection: kind,
+            ..MediumConfig::default()
+        },
         ..LuConfig::default()
     });
     let nexuses: Vec<Nexus> = (0..NEXUSES).map(|n| nexus(&format!("model-{n}"))).collect();

@@ -14,7 +14,10 @@ fn orw_01_orwrite_merges_bits() {
 
 /// A unit that has 32-byte commands.
 fn bitmap() -> Disk {
-    Disk::with(scsi::LuConfig { protectable: true, ..support::config() })
+    Disk::with(scsi::LuConfig {
+        medium: scsi::MediumConfig { protectable: true, ..support::config().medium },
+        ..support::config()
+    })
 }
 
 /// ORWRITE(32) of one block: BMOP, policy, expected generation, new generation.

@@ -3,18 +3,24 @@ mod support;
 
 use integrity::crc16_t10dif;
 use integrity::t10::Tuple;
-use scsi::{FormatMark, LuConfig, MediumError, MediumOp, ProtectionType};
+use scsi::{FormatMark, LuConfig, MediumConfig, MediumError, MediumOp, ProtectionType};
 use support::{BLOCK, Disk, NEVER_WRITTEN, cdb, config, nexus};
 
 const WIRE: usize = BLOCK + 8;
 const KINDS: [ProtectionType; 3] = [ProtectionType::Type1, ProtectionType::Type2, ProtectionType::Type3];
 
 fn disk(kind: ProtectionType) -> Disk {
-    Disk::with(LuConfig { protectable: true, protection: kind, ..config() })
+    Disk::with(LuConfig {
+        medium: MediumConfig { protectable: true, protection: kind, ..config().medium },
+        ..config()
+    })
 }
 
 fn large(kind: ProtectionType, blocks: u64) -> LuConfig {
-    LuConfig { protectable: true, protection: kind, blocks, ..config() }
+    LuConfig {
+        medium: MediumConfig { protectable: true, protection: kind, blocks, ..config().medium },
+        ..config()
+    }
 }
 
 /// A 32-byte CDB.
@@ -398,7 +404,10 @@ fn pi_01_what_the_unit_says_of_its_protection_agrees() {
             (ProtectionType::Type2, 3),
             (ProtectionType::Type3, 5),
         ] {
-            let mut disk = Disk::with(LuConfig { block_bytes, ..large(kind, 64) });
+            let mut disk = Disk::with(LuConfig {
+                medium: MediumConfig { block_bytes, ..large(kind, 64).medium },
+                ..large(kind, 64)
+            });
             assert_eq!(disk.run(&cdb::inquiry(None, 96)).good().data[5] & 1, 1);
             assert_eq!(disk.run(&cdb::inquiry(Some(0x86), 64)).good().data[4] & 0x3f, 0x3f);
             let capacity = disk.run(&cdb::sixteen(0x9e, 0x10, 0, 32)).good();
@@ -451,7 +460,10 @@ fn pi_14_format_unit_changes_the_type() {
 
 #[test]
 fn fmt_02_an_interrupted_format_leaves_the_unit_unusable_until_it_is_repeated() {
-    let mut disk = Disk::with(LuConfig { format_interrupted: true, ..large(ProtectionType::Type1, 64) });
+    let mut disk = Disk::with(LuConfig {
+        medium: MediumConfig { format_interrupted: true, ..large(ProtectionType::Type1, 64).medium },
+        ..large(ProtectionType::Type1, 64)
+    });
     disk.run(&cdb::read(0, 1)).fails(3, 0x31, 0);
     disk.run(&[0; 6]).fails(3, 0x31, 0);
     disk.fault = Some(MediumError::Write { lba: None });

@@ -125,7 +125,7 @@ fn everything_is_read() {
     assert_eq!(target.access_state(8), scsi::AccessState::ActiveOptimized);
     assert!(target.hosts_set_access_states && !config.target.targets[1].hosts_set_access_states);
     assert_eq!(target.management_url.as_deref(), Some("https://a/"));
-    assert_eq!(target.bounds.max_burst_length, 65536);
+    assert_eq!(target.bounds.bursts.max_burst_length, 65536);
     assert_eq!(target.bounds.data_digest, DigestPolicy::Off);
     assert_eq!(target.bounds.header_digest, DigestPolicy::Required);
     assert_eq!(config.target.targets[1].bounds.header_digest, DigestPolicy::Offered);

@@ -8,7 +8,7 @@ use fastrand::Rng;
 use initiator::{EngineKind, Scheduling};
 use iscsi_core::chap::ChapAlgorithm;
 use iscsi_core::initiator::SessionConfig;
-use iscsi_core::params::{Asymmetric, Bounds, DigestPolicy, TaskReporting};
+use iscsi_core::params::{Asymmetric, Bounds, Bursts, DigestPolicy, TaskReporting};
 use iscsi_core::send_order::SendOrder;
 
 use crate::load::{LoadPlan, Measuring, Mix};
@@ -310,8 +310,8 @@ impl Plan {
     fn draw_order(&mut self, rng: &mut Rng) {
         let want = |bounds: &mut Bounds, rng: &mut Rng| {
             bounds.error_recovery_level = 0;
-            bounds.data_pdu_in_order = rng.u8(..) < 48;
-            bounds.data_sequence_in_order = rng.u8(..) < 48;
+            bounds.data_in_order.pdus = rng.u8(..) < 48;
+            bounds.data_in_order.sequences = rng.u8(..) < 48;
         };
         want(&mut self.bounds, rng);
         for initiator in &mut self.initiators {
@@ -338,7 +338,8 @@ impl Plan {
     fn command_ns(&self, initiator: &InitiatorPlan) -> Nanos {
         let (path, bytes) = (&initiator.path, initiator.load.max_blocks * BLOCK_BYTES as u64);
         let round_trip_ns = 2 * (path.delay_ns + path.jitter_ns + self.latencies.notice_ns);
-        let burst_bytes = u64::from(self.bounds.max_burst_length.min(initiator.bounds.max_burst_length));
+        let burst_bytes =
+            u64::from(self.bounds.bursts.max_burst_length.min(initiator.bounds.bursts.max_burst_length));
         let window_bytes = path.send_buffer_bytes.min(path.receive_window_bytes) as u64;
         let round_trips = 2 + bytes.div_ceil(burst_bytes) + bytes.div_ceil(window_bytes);
         let wire_ns = path.bandwidth.map_or(0, |rate| bytes * SECOND / rate);
@@ -386,11 +387,13 @@ fn random_bounds(rng: &mut Rng, (header, data): (bool, bool)) -> Bounds {
         header_digest: policy(rng, header),
         data_digest: policy(rng, data),
         max_recv_data_segment_length: size(rng, 1 << 17),
-        max_burst_length,
-        first_burst_length: size(rng, max_burst_length),
-        initial_r2t: rng.bool(),
-        immediate_data: rng.bool(),
-        max_outstanding_r2t: *rng.choice(&[1, 1, 2, 8]).unwrap_or(&1),
+        bursts: Bursts {
+            max_burst_length,
+            first_burst_length: size(rng, max_burst_length),
+            initial_r2t: rng.bool(),
+            immediate_data: rng.bool(),
+            max_outstanding_r2t: *rng.choice(&[1, 1, 2, 8]).unwrap_or(&1),
+        },
         max_connections: *rng.choice(&[1, 2, 4, 4]).unwrap_or(&1),
         error_recovery_level: *rng.choice(&[0, 1, 2, 2]).unwrap_or(&0),
         task_reporting: *rng

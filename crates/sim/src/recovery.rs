@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use blockstore::Placement;
 use initiator::Scheduling;
-use iscsi_core::params::{Bounds, DigestPolicy};
+use iscsi_core::params::{Bounds, Bursts, DigestPolicy};
 
 use crate::load::{LoadPlan, Mix};
 use crate::network::PathConfig;
@@ -60,8 +60,7 @@ fn plan() -> Plan {
         header_digest: DigestPolicy::Required,
         data_digest: DigestPolicy::Required,
         max_recv_data_segment_length: 4096,
-        max_burst_length: 8192,
-        first_burst_length: 4096,
+        bursts: Bursts { max_burst_length: 8192, first_burst_length: 4096, ..Bounds::default().bursts },
         max_connections: 2,
         error_recovery_level: 2,
         default_time2wait_s: 1,

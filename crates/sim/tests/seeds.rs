@@ -273,7 +273,7 @@ fn data_travels_in_any_order_in_many_plans() {
     let any_order = |seed: &u64| {
         let plan = Plan::from_seed(*seed);
         let no = |bounds: &iscsi_core::params::Bounds| {
-            !bounds.data_pdu_in_order && !bounds.data_sequence_in_order && bounds.error_recovery_level == 0
+            !bounds.data_in_order.pdus && !bounds.data_in_order.sequences && bounds.error_recovery_level == 0
         };
         let drawn = plan.send_order() != iscsi_core::send_order::SendOrder::InPlace;
         drawn && no(&plan.bounds) && plan.initiators.iter().any(|i| no(&i.bounds) && i.recovery == 0)

@@ -8,7 +8,8 @@ use arc_swap::{ArcSwap, Guard};
 use blockstore::{BlockStore, Geometry, Placement, RamStore, StoreError};
 use lun::{Host, ReservationFile, Unit};
 use scsi::{
-    AccessState, Asc, LogicalUnit, LuConfig, Paths, PiField, ProtectionType, TargetPort, TransferLimits,
+    AccessState, Asc, Identity, LogicalUnit, LuConfig, MediumConfig, Paths, PiField, ProtectionType,
+    TargetPort, TransferLimits,
 };
 
 use crate::config::{Limits, LunConfig, TargetConfig};
@@ -305,27 +306,32 @@ impl Device {
         let format = store.records().map(blockstore::Records::format);
         let scsi = LogicalUnit::new(LuConfig {
             lun: config.number,
-            product: config.product.clone().unwrap_or_else(|| "VIRTUAL DISK".into()),
-            serial: identity.serial.clone(),
-            naa: identity.naa,
-            uuid: identity.uuid,
-            blocks: geometry.blocks(),
-            block_bytes: geometry.logical_block_bytes,
-            physical_block_bytes: geometry.physical_block_bytes,
-            read_only: config.read_only || geometry.read_only,
-            rotational: config.rotational || geometry.rotational,
-            thin: geometry.discard_granularity_bytes != 0,
-            write_cache: config.write_cache,
-            sanitize: store.overwrites_in_place(),
+            identity: Identity {
+                product: config.product.clone().unwrap_or_else(|| "VIRTUAL DISK".into()),
+                serial: identity.serial.clone(),
+                naa: identity.naa,
+                uuid: identity.uuid,
+                target_name: target_name.to_owned(),
+                ..Identity::default()
+            },
+            medium: MediumConfig {
+                blocks: geometry.blocks(),
+                block_bytes: geometry.logical_block_bytes,
+                physical_block_bytes: geometry.physical_block_bytes,
+                read_only: config.read_only || geometry.read_only,
+                rotational: config.rotational || geometry.rotational,
+                thin: geometry.discard_granularity_bytes != 0,
+                write_cache: config.write_cache,
+                sanitize: store.overwrites_in_place(),
+                protectable: format.is_some(),
+                protection: format.and_then(|f| ProtectionType::from_number(f.kind)).unwrap_or_default(),
+                format_interrupted: format.is_some_and(|f| f.interrupted),
+                missing: missing.is_some(),
+            },
             limits: transfers(&**store, settings.limits.buffer_bytes_max),
-            target_name: target_name.to_owned(),
             paths: settings.paths(target),
             token_secret: Some(settings.token_secret),
             persist_reservations: reservations.is_some(),
-            protectable: format.is_some(),
-            protection: format.and_then(|f| ProtectionType::from_number(f.kind)).unwrap_or_default(),
-            format_interrupted: format.is_some_and(|f| f.interrupted),
-            missing: missing.is_some(),
             ..LuConfig::default()
         });
         for (group, state) in &target.access_states {

@@ -89,7 +89,8 @@ impl<P: Platform> Policy<'_, P> {
     fn bounds(&self, config: &TargetConfig) -> Bounds {
         let room = share_bytes(self.set.config.limits.buffer_bytes_max, self.shared.shards().len());
         let mut bounds = config.bounds.clone();
-        bounds.first_burst_length = bounds.first_burst_length.min(u32::try_from(room).unwrap_or(u32::MAX));
+        bounds.bursts.first_burst_length =
+            bounds.bursts.first_burst_length.min(u32::try_from(room).unwrap_or(u32::MAX));
         bounds
     }
 

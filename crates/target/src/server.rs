@@ -501,8 +501,8 @@ impl ServerView for Server {
                     face: LunFace {
                         size_bytes: if device.why_missing().is_some() { 0 } else { geometry.size_bytes },
                         logical_block_bytes: geometry.logical_block_bytes,
-                        serial: device.unit.scsi.config().serial.clone(),
-                        product: device.unit.scsi.config().product.clone(),
+                        serial: device.unit.scsi.config().identity.serial.clone(),
+                        product: device.unit.scsi.config().identity.product.clone(),
                         read_only: device.unit.scsi.read_only(),
                         write_cache: device.unit.scsi.write_cache(),
                     },

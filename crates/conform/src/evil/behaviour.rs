@@ -1,7 +1,7 @@
 //! How an evil target differs from a good one: two hooks that see every PDU.
 
 use crate::frame::{Frame, Received};
-use iscsi_wire::{Cid, CmdSn, Opcode, StatSn};
+use iscsi_wire::{Cid, Opcode, ResponseNumbers};
 use std::time::Duration;
 
 /// The state of a connection when a hook is called.
@@ -13,12 +13,8 @@ pub struct Scene {
     pub cid: Cid,
     /// Is the connection in full feature phase?
     pub full_feature: bool,
-    /// The StatSN of the next response.
-    pub stat_sn: StatSn,
-    /// Current ExpCmdSN.
-    pub exp_cmd_sn: CmdSn,
-    /// Current MaxCmdSN.
-    pub max_cmd_sn: CmdSn,
+    /// Those that the next response has.
+    pub numbers: ResponseNumbers,
     /// MaxRecvDataSegmentLength that the initiator declared, in bytes.
     pub initiator_max_recv: usize,
 }

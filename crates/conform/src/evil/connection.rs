@@ -14,8 +14,9 @@ use crate::peer::RawPeer;
 use crate::transcript::Side;
 use iscsi_wire::{
     AsyncEvent, AsyncMessage, Cid, CmdSn, DataSn, LogoutReason, LogoutRequest, LogoutResponse,
-    LogoutResponseCode, Lun, NopIn, NopOut, Opcode, Pdu, Reject, RejectReason, StatSn, TaskManagementRequest,
-    TaskManagementResponse, TextRequest, TextResponse, TmfFunction, TmfResponse, Ttt, keys,
+    LogoutResponseCode, Lun, NopIn, NopOut, Opcode, Pdu, Reject, RejectReason, ResponseNumbers, StatSn,
+    TaskManagementRequest, TaskManagementResponse, TextRequest, TextResponse, TmfFunction, TmfResponse, Ttt,
+    keys,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -95,9 +96,11 @@ impl Connection<'_> {
             cid: self.initiator_cid,
             connection: self.peer.connection(),
             full_feature: self.full_feature,
-            stat_sn: self.stat_sn,
-            exp_cmd_sn: self.exp_cmd_sn(),
-            max_cmd_sn: self.max_cmd_sn(),
+            numbers: ResponseNumbers {
+                stat_sn: self.stat_sn,
+                exp_cmd_sn: self.exp_cmd_sn(),
+                max_cmd_sn: self.max_cmd_sn(),
+            },
             initiator_max_recv: self.initiator_max_recv,
         }
     }
@@ -233,9 +236,11 @@ impl Connection<'_> {
             let time = |key: &str| self.results.get(key).and_then(|value| value.parse().ok()).unwrap_or(0);
             let message = AsyncMessage {
                 lun: Lun(0),
-                stat_sn: self.stat_sn,
-                exp_cmd_sn: self.exp_cmd_sn(),
-                max_cmd_sn: self.max_cmd_sn(),
+                numbers: ResponseNumbers {
+                    stat_sn: self.stat_sn,
+                    exp_cmd_sn: self.exp_cmd_sn(),
+                    max_cmd_sn: self.max_cmd_sn(),
+                },
                 event: AsyncEvent::ConnectionDrop,
                 vcode: 0,
                 parameter1: cid.0,
@@ -343,9 +348,11 @@ impl Connection<'_> {
     ) -> Result<(), End> {
         let reject = Reject {
             reason,
-            stat_sn: self.take_stat_sn(),
-            exp_cmd_sn: self.exp_cmd_sn(),
-            max_cmd_sn: self.max_cmd_sn(),
+            numbers: ResponseNumbers {
+                stat_sn: self.take_stat_sn(),
+                exp_cmd_sn: self.exp_cmd_sn(),
+                max_cmd_sn: self.max_cmd_sn(),
+            },
             data_sn,
         };
         self.emit(Frame::of(reject).data(*rx.bhs.as_bytes()))
@@ -359,9 +366,11 @@ impl Connection<'_> {
             lun: Lun(0),
             itt: nop.itt,
             ttt: Ttt::RESERVED,
-            stat_sn: self.take_stat_sn(),
-            exp_cmd_sn: self.exp_cmd_sn(),
-            max_cmd_sn: self.max_cmd_sn(),
+            numbers: ResponseNumbers {
+                stat_sn: self.take_stat_sn(),
+                exp_cmd_sn: self.exp_cmd_sn(),
+                max_cmd_sn: self.max_cmd_sn(),
+            },
         };
         let length = rx.data.len().min(self.initiator_max_recv);
         self.emit(Frame::of(answer).data(&rx.data[..length]))
@@ -388,9 +397,11 @@ impl Connection<'_> {
         let answer = LogoutResponse {
             response,
             itt: request.itt,
-            stat_sn: self.take_stat_sn(),
-            exp_cmd_sn: self.exp_cmd_sn(),
-            max_cmd_sn: self.max_cmd_sn(),
+            numbers: ResponseNumbers {
+                stat_sn: self.take_stat_sn(),
+                exp_cmd_sn: self.exp_cmd_sn(),
+                max_cmd_sn: self.max_cmd_sn(),
+            },
             time2wait,
             time2retain,
         };
@@ -426,9 +437,11 @@ impl Connection<'_> {
         let answer = TaskManagementResponse {
             response,
             itt: request.itt,
-            stat_sn: self.take_stat_sn(),
-            exp_cmd_sn: self.exp_cmd_sn(),
-            max_cmd_sn: self.max_cmd_sn(),
+            numbers: ResponseNumbers {
+                stat_sn: self.take_stat_sn(),
+                exp_cmd_sn: self.exp_cmd_sn(),
+                max_cmd_sn: self.max_cmd_sn(),
+            },
             additional: [0; 3],
         };
         self.emit(Frame::of(answer))?;
@@ -462,9 +475,11 @@ impl Connection<'_> {
             lun: Lun(0),
             itt: request.itt,
             ttt: if more { Ttt(0x7e47) } else { Ttt::RESERVED },
-            stat_sn: self.take_stat_sn(),
-            exp_cmd_sn: self.exp_cmd_sn(),
-            max_cmd_sn: self.max_cmd_sn(),
+            numbers: ResponseNumbers {
+                stat_sn: self.take_stat_sn(),
+                exp_cmd_sn: self.exp_cmd_sn(),
+                max_cmd_sn: self.max_cmd_sn(),
+            },
         };
         self.emit(Frame::of(response).data(reply))
     }

@@ -6,8 +6,8 @@ use crate::chap;
 use crate::frame::{Digests, Frame, Received};
 use crate::login::{text_of, value_of};
 use iscsi_wire::{
-    LoginRequest, LoginResponse, LoginStage, LoginStatus, Tsih, encode_hex, keys, parse_binary, parse_list,
-    parse_number,
+    LoginRequest, LoginResponse, LoginStage, LoginStatus, ResponseNumbers, Tsih, encode_hex, keys,
+    parse_binary, parse_list, parse_number,
 };
 use std::sync::atomic::Ordering;
 
@@ -363,9 +363,11 @@ impl Connection<'_> {
             isid: request.isid,
             tsih,
             itt: request.itt,
-            stat_sn: self.take_stat_sn(),
-            exp_cmd_sn: self.exp_cmd_sn(),
-            max_cmd_sn: self.max_cmd_sn(),
+            numbers: ResponseNumbers {
+                stat_sn: self.take_stat_sn(),
+                exp_cmd_sn: self.exp_cmd_sn(),
+                max_cmd_sn: self.max_cmd_sn(),
+            },
             status: LoginStatus::Success,
         };
         self.emit(Frame::of(response).data(text))
@@ -382,9 +384,11 @@ impl Connection<'_> {
             isid: request.isid,
             tsih: Tsih(0),
             itt: request.itt,
-            stat_sn: self.take_stat_sn(),
-            exp_cmd_sn: self.exp_cmd_sn(),
-            max_cmd_sn: self.max_cmd_sn(),
+            numbers: ResponseNumbers {
+                stat_sn: self.take_stat_sn(),
+                exp_cmd_sn: self.exp_cmd_sn(),
+                max_cmd_sn: self.max_cmd_sn(),
+            },
             status,
         };
         self.emit(Frame::of(response))?;

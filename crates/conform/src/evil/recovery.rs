@@ -6,8 +6,8 @@ use super::kept::{A_BIT_TAG, Orphan};
 use super::session::Found;
 use crate::frame::{Frame, Received, u32_at};
 use iscsi_wire::{
-    CmdSn, DataIn, DataSn, Itt, Opcode, RejectReason, ScsiResponse, SnackRequest, SnackType, StatSn,
-    TaskManagementRequest, TmfResponse, Ttt,
+    CmdSn, DataIn, DataSn, Itt, Opcode, RejectReason, ResidualCount, ResponseNumbers, ScsiResponse,
+    SnackRequest, SnackType, StatSn, TaskManagementRequest, TmfResponse, Ttt,
 };
 
 impl Connection<'_> {
@@ -91,17 +91,17 @@ impl Connection<'_> {
                 let pdu = DataIn {
                     final_bit: whole && (first.final_bit || n + 1 == count),
                     acknowledge: false,
-                    overflow: false,
-                    underflow: false,
                     status_bit: false,
                     status: 0,
                     ttt: Ttt::RESERVED,
-                    stat_sn: StatSn(0),
-                    exp_cmd_sn: self.exp_cmd_sn(),
-                    max_cmd_sn: self.max_cmd_sn(),
+                    numbers: ResponseNumbers {
+                        stat_sn: StatSn(0),
+                        exp_cmd_sn: self.exp_cmd_sn(),
+                        max_cmd_sn: self.max_cmd_sn(),
+                    },
                     data_sn: DataSn(data_sn),
                     buffer_offset: first.buffer_offset + offset as u32,
-                    residual_count: 0,
+                    residual_count: ResidualCount::default(),
                     ..first
                 };
                 data_sn += 1;
@@ -110,20 +110,18 @@ impl Connection<'_> {
         }
         let Some(sent) = sent else { return Ok(()) };
         let response = ScsiResponse {
-            bidi_overflow: false,
-            bidi_underflow: false,
-            overflow: residual.is_some_and(|pdu| pdu.overflow),
-            underflow: residual.is_some_and(|pdu| pdu.underflow),
             response: 0,
             status: 0,
             itt: request.itt,
             snack_tag: tag,
-            stat_sn: StatSn(u32_at(&sent.bhs(), 24)),
-            exp_cmd_sn: self.exp_cmd_sn(),
-            max_cmd_sn: self.max_cmd_sn(),
+            numbers: ResponseNumbers {
+                stat_sn: StatSn(u32_at(&sent.bhs(), 24)),
+                exp_cmd_sn: self.exp_cmd_sn(),
+                max_cmd_sn: self.max_cmd_sn(),
+            },
             exp_data_sn: DataSn(data_sn),
-            bidi_residual_count: 0,
-            residual_count: residual.map_or(0, |pdu| pdu.residual_count),
+            bidi_residual_count: ResidualCount::default(),
+            residual_count: residual.map_or_else(ResidualCount::default, |pdu| pdu.residual_count),
         };
         self.emit(Frame::of(response))
     }

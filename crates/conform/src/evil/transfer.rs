@@ -7,8 +7,8 @@ use super::lock;
 use super::task::{Range, Rules, Task, Then};
 use crate::frame::{Frame, Received};
 use iscsi_wire::{
-    DataIn, DataOut, DataSn, Itt, Lun, R2t, RejectReason, ScsiCommand, ScsiResponse, StatSn, Ttt, keys,
-    parse_number,
+    DataIn, DataOut, DataSn, Itt, Lun, R2t, RejectReason, ResidualCount, ResponseNumbers, ScsiCommand,
+    ScsiResponse, StatSn, Ttt, keys, parse_number,
 };
 
 impl Connection<'_> {
@@ -62,19 +62,23 @@ impl Connection<'_> {
             let pdu = DataIn {
                 final_bit: end == burst_end,
                 acknowledge: a_bit,
-                overflow: last && over > 0,
-                underflow: last && under > 0,
                 status_bit: last,
                 status: 0,
                 lun: if a_bit { command.lun } else { Lun(0) },
                 itt: command.itt,
                 ttt: if a_bit { Ttt(A_BIT_TAG ^ command.itt.0) } else { Ttt::RESERVED },
-                stat_sn: if last { self.take_stat_sn() } else { StatSn(0) },
-                exp_cmd_sn: self.exp_cmd_sn(),
-                max_cmd_sn: self.max_cmd_sn(),
+                numbers: ResponseNumbers {
+                    stat_sn: if last { self.take_stat_sn() } else { StatSn(0) },
+                    exp_cmd_sn: self.exp_cmd_sn(),
+                    max_cmd_sn: self.max_cmd_sn(),
+                },
                 data_sn: DataSn(data_sn),
                 buffer_offset: offset as u32,
-                residual_count: if last { under.max(over) } else { 0 },
+                residual_count: ResidualCount {
+                    overflow: last && over > 0,
+                    underflow: last && under > 0,
+                    bytes: if last { under.max(over) } else { 0 },
+                },
             };
             let frame = Frame::of(pdu).data(&data[offset..end]);
             match going {
@@ -100,20 +104,22 @@ impl Connection<'_> {
     ) -> Result<(), End> {
         let (under, over) = (edtl.saturating_sub(moved) as u32, moved.saturating_sub(edtl) as u32);
         let response = ScsiResponse {
-            bidi_overflow: false,
-            bidi_underflow: false,
-            overflow: over > 0,
-            underflow: under > 0,
             response: 0,
             status,
             itt,
             snack_tag: 0,
-            stat_sn: self.take_stat_sn(),
-            exp_cmd_sn: self.exp_cmd_sn(),
-            max_cmd_sn: self.max_cmd_sn(),
+            numbers: ResponseNumbers {
+                stat_sn: self.take_stat_sn(),
+                exp_cmd_sn: self.exp_cmd_sn(),
+                max_cmd_sn: self.max_cmd_sn(),
+            },
             exp_data_sn: DataSn(r2ts),
-            bidi_residual_count: 0,
-            residual_count: under.max(over),
+            bidi_residual_count: ResidualCount::default(),
+            residual_count: ResidualCount {
+                overflow: over > 0,
+                underflow: under > 0,
+                bytes: under.max(over),
+            },
         };
         self.emit(Frame::of(response).data(sense))
     }
@@ -152,9 +158,7 @@ impl Connection<'_> {
             lun: task.lun(),
             itt,
             ttt: Ttt(ttt),
-            stat_sn,
-            exp_cmd_sn,
-            max_cmd_sn,
+            numbers: ResponseNumbers { stat_sn, exp_cmd_sn, max_cmd_sn },
             r2t_sn: task.requested(ttt, &range),
             buffer_offset: range.offset as u32,
             desired_data_transfer_length: (range.end - range.offset) as u32,

@@ -8,8 +8,8 @@ use crate::frame::Frame;
 use crate::script::{ensure, fail, skip};
 use crate::transcript::{Side, What};
 use iscsi_wire::{
-    AsyncEvent, AsyncMessage, DataSn, Lun, Opcode, Reject, RejectReason, ScsiCommand, TaskManagementRequest,
-    TmfFunction,
+    AsyncEvent, AsyncMessage, DataSn, Lun, Opcode, Reject, RejectReason, ResponseNumbers, ScsiCommand,
+    TaskManagementRequest, TmfFunction,
 };
 use std::time::Duration;
 
@@ -106,9 +106,11 @@ fn tmf_10(stage: &Stage<'_>) -> RowResult {
 fn message(event: AsyncEvent, parameters: [u16; 3]) -> Frame {
     Frame::of(AsyncMessage {
         lun: Lun(0),
-        stat_sn: Default::default(),
-        exp_cmd_sn: Default::default(),
-        max_cmd_sn: Default::default(),
+        numbers: ResponseNumbers {
+            stat_sn: Default::default(),
+            exp_cmd_sn: Default::default(),
+            max_cmd_sn: Default::default(),
+        },
         event,
         vcode: 0,
         parameter1: parameters[0],
@@ -147,7 +149,7 @@ fn asy_01(stage: &Stage<'_>) -> RowResult {
     let Some(logout) = logout else { fail!("no logout after event 1") };
     let asked = played.entries.iter().find(|entry| entry.is(Opcode::AsyncMessage));
     let stat_sn =
-        asked.and_then(|entry| AsyncMessage::parse(entry.bhs()?).ok()).map(|message| message.stat_sn);
+        asked.and_then(|entry| AsyncMessage::parse(entry.bhs()?).ok()).map(|message| message.numbers.stat_sn);
     // A command that does not acknowledge the message was sent before it arrived.
     let knows = |command: &ScsiCommand| stat_sn.is_some_and(|stat_sn| stat_sn.lt(command.exp_stat_sn));
     let commands = after[..logout].iter().filter(|entry| entry.is(Opcode::ScsiCommand));
@@ -243,9 +245,11 @@ fn rejecting(reason: u8, counted: bool) -> Behaviour {
         }
         let reject = Reject {
             reason: RejectReason::ProtocolError,
-            stat_sn: Default::default(),
-            exp_cmd_sn: Default::default(),
-            max_cmd_sn: Default::default(),
+            numbers: ResponseNumbers {
+                stat_sn: Default::default(),
+                exp_cmd_sn: Default::default(),
+                max_cmd_sn: Default::default(),
+            },
             data_sn: DataSn(0),
         };
         let frame = Frame::of(reject).patch(2, &[reason]).data(*rx.bhs.as_bytes());

@@ -6,7 +6,7 @@ use crate::Stop;
 use crate::evil::{Act, Behaviour, EvilConfig};
 use crate::frame::Frame;
 use crate::script::{ensure, skip};
-use iscsi_wire::{DataIn, DataSn, Opcode, R2t, R2tSn, keys};
+use iscsi_wire::{DataIn, DataSn, Opcode, R2t, R2tSn, ResidualCount, ResponseNumbers, StatSn, keys};
 
 pub(super) const ROWS: &[Row] = &[Row::new(
     "DAT-05",
@@ -69,10 +69,11 @@ fn rearranging(change: impl Fn(&mut Vec<Pdus>) + Send + 'static) -> Behaviour {
                     data_sn: DataSn(acts.len() as u32),
                     buffer_offset: old.buffer_offset,
                     status_bit: last,
-                    underflow: last && pdu.underflow,
-                    overflow: last && pdu.overflow,
-                    residual_count: if last { pdu.residual_count } else { 0 },
-                    stat_sn: if last { pdu.stat_sn } else { Default::default() },
+                    residual_count: if last { pdu.residual_count } else { ResidualCount::default() },
+                    numbers: ResponseNumbers {
+                        stat_sn: if last { pdu.numbers.stat_sn } else { StatSn(0) },
+                        ..pdu.numbers
+                    },
                     ..pdu
                 };
                 acts.push(Act::Send(Frame::of(new).data(data).remark("rearranged")));

@@ -7,7 +7,7 @@ use crate::link::Dial;
 use crate::script::{ensure, fail};
 use crate::transcript::{Entry, Side, What};
 use crate::{Frame, Received, Stop, text_of};
-use iscsi_wire::{Itt, Lun, NopIn, Opcode, TmfFunction, TmfResponse, Ttt};
+use iscsi_wire::{Itt, Lun, NopIn, Opcode, ResponseNumbers, TmfFunction, TmfResponse, Ttt};
 use std::cell::RefCell;
 use std::time::Duration;
 
@@ -473,9 +473,11 @@ pub(crate) fn ping(itt: u32, ttt: u32) -> Frame {
         lun: Lun(0),
         itt: Itt(itt),
         ttt: Ttt(ttt),
-        stat_sn: Default::default(),
-        exp_cmd_sn: Default::default(),
-        max_cmd_sn: Default::default(),
+        numbers: ResponseNumbers {
+            stat_sn: Default::default(),
+            exp_cmd_sn: Default::default(),
+            max_cmd_sn: Default::default(),
+        },
     })
 }
 

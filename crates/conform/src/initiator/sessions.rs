@@ -8,8 +8,8 @@ use crate::frame::Frame;
 use crate::script::{ensure, fail, skip};
 use crate::transcript::{Entry, Side, What};
 use iscsi_wire::{
-    AsyncEvent, AsyncMessage, DataOut, LoginRequest, Lun, NopOut, Opcode, ScsiCommand, TaskManagementRequest,
-    TaskManagementResponse, TmfFunction, TmfResponse, Tsih, keys,
+    AsyncEvent, AsyncMessage, DataOut, LoginRequest, Lun, NopOut, Opcode, ResponseNumbers, ScsiCommand,
+    TaskManagementRequest, TaskManagementResponse, TmfFunction, TmfResponse, Tsih, keys,
 };
 use std::collections::HashMap;
 use std::time::Duration;
@@ -256,9 +256,11 @@ fn fab_01(stage: &Stage<'_>) -> RowResult {
     let ended = Behaviour::good().first(Opcode::R2t, |_, frame| {
         let event = AsyncMessage {
             lun: Lun::from_index(0),
-            stat_sn: Default::default(),
-            exp_cmd_sn: Default::default(),
-            max_cmd_sn: Default::default(),
+            numbers: ResponseNumbers {
+                stat_sn: Default::default(),
+                exp_cmd_sn: Default::default(),
+                max_cmd_sn: Default::default(),
+            },
             event: AsyncEvent::TaskTermination,
             vcode: 0,
             parameter1: 0,
@@ -351,9 +353,7 @@ fn p2_05(stage: &Stage<'_>) -> RowResult {
             let answer = TaskManagementResponse {
                 response: TmfResponse::FunctionComplete,
                 itt: request.itt,
-                stat_sn: scene.stat_sn,
-                exp_cmd_sn: scene.exp_cmd_sn,
-                max_cmd_sn: scene.max_cmd_sn,
+                numbers: scene.numbers,
                 additional: [0; 3],
             };
             match answered {

@@ -7,7 +7,8 @@ use crate::evil::{Act, Behaviour, EvilConfig, Incoming};
 use crate::frame::Frame;
 use crate::script::ensure;
 use iscsi_wire::{
-    AsyncEvent, AsyncMessage, DataSn, Opcode, Reject, RejectReason, ScsiCommand, TaskManagementRequest, keys,
+    AsyncEvent, AsyncMessage, DataSn, Opcode, Reject, RejectReason, ResponseNumbers, ScsiCommand,
+    TaskManagementRequest, keys,
 };
 use std::time::Duration;
 
@@ -48,11 +49,12 @@ fn num_05(stage: &Stage<'_>) -> RowResult {
         let opcode = Opcode::try_from(frame.bhs().opcode());
         let frame = match (scene.full_feature, opcode) {
             (true, Ok(Opcode::ScsiResponse | Opcode::DataIn)) if count % 2 == 0 => {
-                let old = scene.exp_cmd_sn.0.wrapping_sub(7);
+                let old = scene.numbers.exp_cmd_sn.0.wrapping_sub(7);
                 frame.patch(32, &old.to_be_bytes()).remark("MaxCmdSN below ExpCmdSN - 1")
             }
             (true, Ok(Opcode::ScsiResponse | Opcode::DataIn)) => {
-                let (exp, max) = (scene.exp_cmd_sn.0.wrapping_sub(3), scene.max_cmd_sn.0.wrapping_sub(3));
+                let (exp, max) =
+                    (scene.numbers.exp_cmd_sn.0.wrapping_sub(3), scene.numbers.max_cmd_sn.0.wrapping_sub(3));
                 frame.patch(28, &exp.to_be_bytes()).patch(32, &max.to_be_bytes()).remark("an older pair")
             }
             _ => frame,
@@ -69,7 +71,8 @@ fn num_05(stage: &Stage<'_>) -> RowResult {
         if !scene.full_feature || !counted || scene.connection.is_multiple_of(2) {
             return vec![Act::Send(frame)];
         }
-        let (exp, max) = (scene.exp_cmd_sn.0.wrapping_sub(5), scene.max_cmd_sn.0.wrapping_sub(5));
+        let (exp, max) =
+            (scene.numbers.exp_cmd_sn.0.wrapping_sub(5), scene.numbers.max_cmd_sn.0.wrapping_sub(5));
         let old = frame.patch(28, &exp.to_be_bytes()).patch(32, &max.to_be_bytes());
         vec![Act::Send(old.remark("a pair that is older than one that has arrived"))]
     });
@@ -104,9 +107,9 @@ fn num_06(stage: &Stage<'_>) -> RowResult {
             return vec![Act::Send(frame)];
         }
         // It carries the same numbers as the frame before it.
-        let max = scene.exp_cmd_sn.0.to_be_bytes();
-        let stat_sn = scene.stat_sn.0.to_be_bytes();
-        let exp = scene.exp_cmd_sn.0.to_be_bytes();
+        let max = scene.numbers.exp_cmd_sn.0.to_be_bytes();
+        let stat_sn = scene.numbers.stat_sn.0.to_be_bytes();
+        let exp = scene.numbers.exp_cmd_sn.0.to_be_bytes();
         let nop = ping(u32::MAX, u32::MAX).patch(24, &stat_sn).patch(28, &exp).patch(32, &max);
         vec![Act::Send(frame), Act::Send(nop.remark("the window opens"))]
     });
@@ -120,9 +123,11 @@ fn num_06(stage: &Stage<'_>) -> RowResult {
 fn num_10(stage: &Stage<'_>) -> RowResult {
     let message = Frame::of(AsyncMessage {
         lun: Default::default(),
-        stat_sn: Default::default(),
-        exp_cmd_sn: Default::default(),
-        max_cmd_sn: Default::default(),
+        numbers: ResponseNumbers {
+            stat_sn: Default::default(),
+            exp_cmd_sn: Default::default(),
+            max_cmd_sn: Default::default(),
+        },
         event: AsyncEvent::Vendor(255),
         vcode: 0,
         parameter1: 0,
@@ -187,9 +192,11 @@ fn num_12(stage: &Stage<'_>) -> RowResult {
 fn reject(rx: &crate::Received, reason: RejectReason) -> Frame {
     let reject = Reject {
         reason,
-        stat_sn: Default::default(),
-        exp_cmd_sn: Default::default(),
-        max_cmd_sn: Default::default(),
+        numbers: ResponseNumbers {
+            stat_sn: Default::default(),
+            exp_cmd_sn: Default::default(),
+            max_cmd_sn: Default::default(),
+        },
         data_sn: DataSn(0),
     };
     Frame::of(reject).data(*rx.bhs.as_bytes())

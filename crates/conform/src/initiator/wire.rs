@@ -5,7 +5,7 @@ use super::{Row, RowResult};
 use crate::evil::{Act, Behaviour, Incoming};
 use crate::frame::{DigestWish, Frame};
 use crate::script::{ensure, fail};
-use iscsi_wire::{DataIn, DataSn, Opcode, ScsiCommand, keys};
+use iscsi_wire::{DataIn, DataSn, Opcode, ResidualCount, ResponseNumbers, ScsiCommand, StatSn, keys};
 
 pub(super) const ROWS: &[Row] = &[
     Row::new("PDU-01", "padding sent as zero, and not counted", pdu_01),
@@ -157,10 +157,8 @@ fn odd_data_in() -> Behaviour {
         let first = DataIn {
             final_bit: false,
             status_bit: false,
-            overflow: false,
-            underflow: false,
-            residual_count: 0,
-            stat_sn: Default::default(),
+            residual_count: ResidualCount::default(),
+            numbers: ResponseNumbers { stat_sn: StatSn(0), ..pdu.numbers },
             data_sn: first_sn,
             ..pdu
         };

@@ -1,7 +1,7 @@
 //! The result of a SCSI command.
 
 use crate::frame::Received;
-use iscsi_wire::{DataIn, ScsiResponse};
+use iscsi_wire::{DataIn, ResidualCount, ScsiResponse};
 
 /// The residual of one direction (RFC 7143 11.4.5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,11 +16,11 @@ pub enum Residual {
 }
 
 impl Residual {
-    /// From the flags and the count.
-    pub fn of(overflow: bool, underflow: bool, count: u32) -> Self {
-        match (overflow, underflow) {
-            (true, _) => Residual::Overflow(count),
-            (_, true) => Residual::Underflow(count),
+    /// From the flags and the count; what has both flags (RES-01) is an overflow.
+    pub fn of(count: ResidualCount) -> Self {
+        match (count.overflow, count.underflow) {
+            (true, _) => Residual::Overflow(count.bytes),
+            (_, true) => Residual::Underflow(count.bytes),
             _ => Residual::None,
         }
     }
@@ -63,9 +63,9 @@ impl Outcome {
             response: p.response,
             status: p.status,
             sense,
-            residual: Residual::of(p.overflow, p.underflow, p.residual_count),
-            bidi_residual: Residual::of(p.bidi_overflow, p.bidi_underflow, p.bidi_residual_count),
-            residual_count: p.residual_count,
+            residual: Residual::of(p.residual_count),
+            bidi_residual: Residual::of(p.bidi_residual_count),
+            residual_count: p.residual_count.bytes,
             ..Outcome::default()
         }
     }

@@ -358,9 +358,9 @@ impl Watch {
                 .find("DAT-07", format!("status {:#04x} in a Data-In, itt={}", p.status, self.itt));
         }
         self.outcome.status = p.status;
-        self.outcome.residual = Residual::of(p.overflow, p.underflow, p.residual_count);
-        self.outcome.residual_count = p.residual_count;
-        self.check_acknowledged(p.exp_cmd_sn, session);
+        self.outcome.residual = Residual::of(p.residual_count);
+        self.outcome.residual_count = p.residual_count.bytes;
+        self.check_acknowledged(p.numbers.exp_cmd_sn, session);
         self.check_residual(session);
         std::mem::take(&mut self.outcome)
     }
@@ -380,7 +380,7 @@ impl Watch {
         }
         let Outcome { data, data_ins, r2ts, .. } = std::mem::take(&mut self.outcome);
         self.outcome = Outcome { data, data_ins, r2ts, ..end };
-        self.check_acknowledged(p.exp_cmd_sn, session);
+        self.check_acknowledged(p.numbers.exp_cmd_sn, session);
         self.check_residual(session);
         std::mem::take(&mut self.outcome)
     }

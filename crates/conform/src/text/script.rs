@@ -15,7 +15,7 @@ use crate::initiator::ping;
 use crate::ledger::Finding;
 use crate::login::value_of;
 use iscsi_wire::{
-    CmdSn, Itt, LineError, Names, Pdu, PduLine, ScsiCommand, StatSn, Ttt, Usual, keys, parse_number,
+    Itt, LineError, Names, Pdu, PduLine, ResponseNumbers, ScsiCommand, Ttt, Usual, keys, parse_number,
 };
 use std::collections::BTreeMap;
 
@@ -290,9 +290,11 @@ impl Script {
     fn send_all(&mut self, scene: &Scene, rx: &Received) -> Result<Vec<Act>, End> {
         let counted = u32::from(counts(rx));
         let mut usual = Usual {
-            stat_sn: scene.stat_sn,
-            exp_cmd_sn: CmdSn(scene.exp_cmd_sn.0.wrapping_add(counted)),
-            max_cmd_sn: CmdSn(scene.max_cmd_sn.0.wrapping_add(counted)),
+            numbers: ResponseNumbers {
+                stat_sn: scene.numbers.stat_sn,
+                exp_cmd_sn: scene.numbers.exp_cmd_sn.add(counted),
+                max_cmd_sn: scene.numbers.max_cmd_sn.add(counted),
+            },
             ..Usual::default()
         };
         let mut acts = Vec::new();
@@ -333,7 +335,7 @@ impl Script {
         }
         let numbered_by_row = match line.text("stat_sn") {
             // The first use of a name stands for the number that is due.
-            Some(name) => !self.names.bind(name, usual.stat_sn.0),
+            Some(name) => !self.names.bind(name, usual.numbers.stat_sn.0),
             None => ["exp_cmd_sn", "max_cmd_sn"].iter().any(|field| line.text(field).is_some()),
         };
         let wrong = |error: LineError| End::Failed(self.line(), error.to_string());
@@ -364,7 +366,7 @@ impl Script {
             frame = frame.data_digest(DigestWish::Flip(0x40));
         }
         if is_response(&pdu) && !numbered_by_row {
-            usual.stat_sn = StatSn(usual.stat_sn.0.wrapping_add(1));
+            usual.numbers.stat_sn = usual.numbers.stat_sn.next();
             acts.push(Act::Answer(frame));
         } else {
             acts.push(Act::Send(frame));

@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 use iscsi_core::pdu_reader::RxPdu;
-use iscsi_core::wire::{Bhs, CmdSn, DataSn, Itt, Opcode, ScsiResponse, StatSn};
+use iscsi_core::wire::{
+    Bhs, CmdSn, DataSn, Itt, Opcode, ResidualCount, ResponseNumbers, ScsiResponse, StatSn,
+};
 use offload::encoding::{
     Completion, DescriptorKind, NeedResync, RawPdu, RawReason, StopReason, TaskDone, TaskResult,
     residual_flags,
@@ -65,20 +67,18 @@ impl Agent {
     fn response_of(&self, done: &TaskDone) -> ScsiResponse {
         let (exp_cmd_sn, max_cmd_sn) = self.window();
         ScsiResponse {
-            bidi_overflow: false,
-            bidi_underflow: false,
-            overflow: done.residual_flags & residual_flags::OVERFLOW != 0,
-            underflow: done.residual_flags & residual_flags::UNDERFLOW != 0,
             response: done.response,
             status: done.status,
             itt: Itt(done.itt),
             snack_tag: 0,
-            stat_sn: StatSn(done.stat_sn),
-            exp_cmd_sn,
-            max_cmd_sn,
+            numbers: ResponseNumbers { stat_sn: StatSn(done.stat_sn), exp_cmd_sn, max_cmd_sn },
             exp_data_sn: DataSn(0),
-            bidi_residual_count: 0,
-            residual_count: done.residual_count,
+            bidi_residual_count: ResidualCount::default(),
+            residual_count: ResidualCount {
+                overflow: done.residual_flags & residual_flags::OVERFLOW != 0,
+                underflow: done.residual_flags & residual_flags::UNDERFLOW != 0,
+                bytes: done.residual_count,
+            },
         }
     }
 

@@ -37,7 +37,7 @@ use bytes::Bytes;
 use iscsi_core::Time;
 use iscsi_core::initiator::login::LoggedIn;
 use iscsi_core::initiator::session::{InitiatorSession, SessionConfig};
-use iscsi_core::params::{Asymmetric, Bounds};
+use iscsi_core::params::{Asymmetric, Bounds, Bursts, DataOrder};
 use iscsi_core::pdu_reader::RxPdu;
 use iscsi_core::wire::{Bhs, CmdSn, MAX_AHS_LENGTH, ScsiCommand, ScsiResponse, StatSn};
 use offload::encoding::{
@@ -128,18 +128,18 @@ impl Agent {
         let open = OpenConn {
             flags: flag(params.digests.header, conn_flags::HEADER_DIGEST)
                 | flag(params.digests.data, conn_flags::DATA_DIGEST)
-                | flag(params.initial_r2t, conn_flags::INITIAL_R2T)
-                | flag(params.immediate_data, conn_flags::IMMEDIATE_DATA),
+                | flag(params.bursts.initial_r2t, conn_flags::INITIAL_R2T)
+                | flag(params.bursts.immediate_data, conn_flags::IMMEDIATE_DATA),
             conn: CONN,
-            max_outstanding_r2t: params.max_outstanding_r2t,
+            max_outstanding_r2t: params.bursts.max_outstanding_r2t,
             raw_slots: RING_SLOTS,
             user: AT_ONCE,
             raw_addr: RING,
             raw_slot_bytes: SLOT_BYTES,
             max_recv_data_segment_length: params.max_recv_data_segment_length,
             max_send_data_segment_length: params.max_send_data_segment_length,
-            max_burst_length: params.max_burst_length,
-            first_burst_length: params.first_burst_length,
+            max_burst_length: params.bursts.max_burst_length,
+            first_burst_length: params.bursts.first_burst_length,
             cmd_sn: login.numbers.cmd_sn.0,
             max_cmd_sn: login.numbers.max_cmd_sn.0,
             exp_stat_sn: login.numbers.exp_stat_sn.0,
@@ -171,11 +171,13 @@ impl Agent {
     pub(crate) fn bounds(bounds: Bounds, caps: &Caps) -> Bounds {
         Bounds {
             max_recv_data_segment_length: bounds.max_recv_data_segment_length.min(caps.buffer_bytes),
-            max_outstanding_r2t: bounds.max_outstanding_r2t.min(caps.outstanding_r2t),
+            bursts: Bursts {
+                max_outstanding_r2t: bounds.bursts.max_outstanding_r2t.min(caps.outstanding_r2t),
+                ..bounds.bursts
+            },
             error_recovery_level: bounds.error_recovery_level.min(caps.error_recovery_level),
             max_connections: 1,
-            data_pdu_in_order: true,
-            data_sequence_in_order: true,
+            data_in_order: DataOrder::STRICT,
             asymmetric: Asymmetric::No,
             ..bounds
         }
@@ -186,7 +188,7 @@ impl Agent {
         let mut login = login.clone();
         let params = &mut login.params;
         (params.error_recovery_level, params.max_connections) = (0, 1);
-        (params.initial_r2t, params.immediate_data) = (true, false);
+        (params.bursts.initial_r2t, params.bursts.immediate_data) = (true, false);
         params.max_send_data_segment_length = params.max_send_data_segment_length.min(caps.buffer_bytes);
         login
     }

@@ -5,12 +5,12 @@ use iscsi_core::digest::DigestScope;
 use iscsi_core::initiator::command::{Command, Ending, WriteData};
 use iscsi_core::initiator::login::FirstNumbers;
 use iscsi_core::initiator::session::{Action, CloseReason};
-use iscsi_core::params::Params;
+use iscsi_core::params::{Bursts, Params};
 use iscsi_core::pdu_reader::PduReader;
 use iscsi_core::pdu_writer::{PduWriter, TxPdu};
 use iscsi_core::wire::{
-    Cid, DataIn, DataSn, Isid, Itt, Lun, NopIn, R2t, R2tSn, Reject, RejectReason, ScsiResponse,
-    TaskManagementResponse, TextResponse, TmfResponse, Tsih, Ttt, one_line,
+    Cid, DataIn, DataSn, Isid, Itt, Lun, NopIn, R2t, R2tSn, Reject, RejectReason, ResidualCount,
+    ResponseNumbers, ScsiResponse, TaskManagementResponse, TextResponse, TmfResponse, Tsih, Ttt, one_line,
 };
 use offload::{Caps, SoftwareEngine};
 
@@ -54,8 +54,7 @@ impl Play {
             digests: BOTH,
             error_recovery_level,
             max_send_data_segment_length: 4096,
-            initial_r2t: false,
-            first_burst_length: 8192,
+            bursts: Bursts { initial_r2t: false, first_burst_length: 8192, ..Params::default().bursts },
             ..Params::default()
         };
         let login = LoggedIn {
@@ -195,19 +194,19 @@ impl Play {
         let data_in = DataIn {
             final_bit: last,
             acknowledge: false,
-            overflow: false,
-            underflow: false,
             status_bit: last,
             status: 0,
             lun: Lun(0),
             itt,
             ttt: Ttt::RESERVED,
-            stat_sn: if last { self.status() } else { StatSn(0) },
-            exp_cmd_sn,
-            max_cmd_sn,
+            numbers: ResponseNumbers {
+                stat_sn: if last { self.status() } else { StatSn(0) },
+                exp_cmd_sn,
+                max_cmd_sn,
+            },
             data_sn: DataSn(data_sn),
             buffer_offset: offset,
-            residual_count: 0,
+            residual_count: ResidualCount::default(),
         };
         self.receive(data_in.to_bhs(), data);
     }
@@ -215,20 +214,14 @@ impl Play {
     fn response(&mut self, itt: Itt, status: u8, data: &[u8]) {
         let (exp_cmd_sn, max_cmd_sn) = self.window();
         let response = ScsiResponse {
-            bidi_overflow: false,
-            bidi_underflow: false,
-            overflow: false,
-            underflow: false,
             response: 0,
             status,
             itt,
             snack_tag: 0,
-            stat_sn: self.status(),
-            exp_cmd_sn,
-            max_cmd_sn,
+            numbers: ResponseNumbers { stat_sn: self.status(), exp_cmd_sn, max_cmd_sn },
             exp_data_sn: DataSn(0),
-            bidi_residual_count: 0,
-            residual_count: 0,
+            bidi_residual_count: ResidualCount::default(),
+            residual_count: ResidualCount::default(),
         };
         self.receive(response.to_bhs(), data);
     }
@@ -236,7 +229,7 @@ impl Play {
     fn nop_in(&mut self, ttt: u32) -> Bhs {
         let (exp_cmd_sn, max_cmd_sn) = self.window();
         let (itt, ttt, stat_sn) = (Itt::RESERVED, Ttt(ttt), self.stat_sn);
-        NopIn { lun: Lun(0), itt, ttt, stat_sn, exp_cmd_sn, max_cmd_sn }.to_bhs()
+        NopIn { lun: Lun(0), itt, ttt, numbers: ResponseNumbers { stat_sn, exp_cmd_sn, max_cmd_sn } }.to_bhs()
     }
 
     /// Status and number of bytes of the commands that have ended, by their names.
@@ -320,9 +313,7 @@ fn a_write_sends_the_bytes_of_the_command() {
         lun: Lun(0),
         itt,
         ttt: Ttt(3),
-        stat_sn: play.stat_sn,
-        exp_cmd_sn,
-        max_cmd_sn,
+        numbers: ResponseNumbers { stat_sn: play.stat_sn, exp_cmd_sn, max_cmd_sn },
         r2t_sn: R2tSn(0),
         buffer_offset: 8192,
         desired_data_transfer_length: 20_000 - 8192,
@@ -388,7 +379,7 @@ fn statuses_that_wait_for_data_leave_no_gap_for_the_session() {
     let ping = play.command();
     let (exp_cmd_sn, max_cmd_sn) = play.window();
     let (lun, ttt, stat_sn) = (Lun(0), Ttt::RESERVED, play.status());
-    let pong = NopIn { lun, itt: ping, ttt, stat_sn, exp_cmd_sn, max_cmd_sn };
+    let pong = NopIn { lun, itt: ping, ttt, numbers: ResponseNumbers { stat_sn, exp_cmd_sn, max_cmd_sn } };
     play.receive(pong.to_bhs(), b"");
     assert!(matches!(play.actions[..], [Action::Pong { user: 9, intact: true, .. }]), "{:?}", play.actions);
     play.data_in(itt, 0, 0, &data[..512], false);
@@ -433,7 +424,8 @@ fn a_command_that_would_be_sent_again_costs_the_connection() {
     command[16..20].copy_from_slice(&itt.0.to_be_bytes());
     let (exp_cmd_sn, max_cmd_sn) = play.window();
     let (reason, stat_sn) = (RejectReason::DataDigestError, play.status());
-    let reject = Reject { reason, stat_sn, exp_cmd_sn, max_cmd_sn, data_sn: DataSn(0) };
+    let reject =
+        Reject { reason, numbers: ResponseNumbers { stat_sn, exp_cmd_sn, max_cmd_sn }, data_sn: DataSn(0) };
     play.receive(reject.to_bhs(), &command);
     assert!(play.lost.as_ref().is_some_and(|lost| lost.contains("RFC 7143 4.2.2.1")), "{:?}", play.lost);
 }
@@ -454,9 +446,7 @@ fn an_aborted_command_leaves_the_engine() {
     let complete = TaskManagementResponse {
         response,
         itt: abort.unwrap().itt,
-        stat_sn,
-        exp_cmd_sn,
-        max_cmd_sn,
+        numbers: ResponseNumbers { stat_sn, exp_cmd_sn, max_cmd_sn },
         additional: [0; 3],
     };
     play.receive(complete.to_bhs(), b"");
@@ -508,9 +498,7 @@ fn a_shorter_data_segment_of_the_target_is_kept() {
         lun: Lun(0),
         itt,
         ttt: Ttt::RESERVED,
-        stat_sn: play.status(),
-        exp_cmd_sn,
-        max_cmd_sn,
+        numbers: ResponseNumbers { stat_sn: play.status(), exp_cmd_sn, max_cmd_sn },
     };
     play.receive(response.to_bhs(), b"MaxRecvDataSegmentLength=1024\0");
     let declared = play.actions.iter().find_map(|action| match action {

@@ -276,7 +276,7 @@ fn parameters(session: &Session, out: &mut Examination) {
             "allow HeaderDigest and DataDigest CRC32C on the target: TCP's checksum misses errors".to_owned(),
         );
     }
-    let any_order = match (params.data_pdu_in_order, params.data_sequence_in_order) {
+    let any_order = match (params.data_in_order.pdus, params.data_in_order.sequences) {
         (true, true) => "",
         (false, true) => ", DataPDUInOrder=No",
         (true, false) => ", DataSequenceInOrder=No",
@@ -289,11 +289,11 @@ fn parameters(session: &Session, out: &mut Examination) {
             "up to {} a PDU there, {} here; bursts of {}, {} unasked; InitialR2T={}, ImmediateData={}, {} R2Ts{any_order}",
             output::bytes(params.max_send_data_segment_length.into()),
             output::bytes(params.max_recv_data_segment_length.into()),
-            output::bytes(params.max_burst_length.into()),
+            output::bytes(params.bursts.max_burst_length.into()),
             output::bytes(params.effective_first_burst().into()),
-            if params.initial_r2t { "Yes" } else { "No" },
-            if params.immediate_data { "Yes" } else { "No" },
-            params.max_outstanding_r2t,
+            if params.bursts.initial_r2t { "Yes" } else { "No" },
+            if params.bursts.immediate_data { "Yes" } else { "No" },
+            params.bursts.max_outstanding_r2t,
         ),
     );
 }

@@ -1,6 +1,6 @@
 //! CmdSN and the command window of the target, seen from the initiator (RFC 7143 4.2.2.1).
 
-use iscsi_wire::CmdSn;
+use iscsi_wire::{CmdSn, ResponseNumbers};
 
 use crate::Time;
 
@@ -93,7 +93,12 @@ impl CommandWindow {
         self.retries += 1;
     }
 
-    /// Takes ExpCmdSN and MaxCmdSN of a received PDU. A pair that contradicts itself or acknowledges what was not sent is ignored, and
+    /// Takes the numbers of a received PDU.
+    pub(super) fn hear(&mut self, numbers: ResponseNumbers, now: Time) {
+        self.update(numbers.exp_cmd_sn, numbers.max_cmd_sn, now);
+    }
+
+    /// Takes ExpCmdSN and MaxCmdSN as the target says them. A pair that contradicts itself or acknowledges what was not sent is ignored, and
     /// an older one takes nothing back. The window never reaches so far that a serial number in it would be behind the next one.
     //= rfc7143 4.2.2.1 NUM-05
     pub(super) fn update(&mut self, exp_cmd_sn: CmdSn, max_cmd_sn: CmdSn, now: Time) {

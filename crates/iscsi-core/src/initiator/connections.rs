@@ -309,8 +309,8 @@ impl InitiatorSession {
         cid: Cid,
         pdu: &LogoutResponse,
     ) -> Result<(), CloseReason> {
-        self.window.update(pdu.exp_cmd_sn, pdu.max_cmd_sn, self.now);
-        if !self.take_stat_sn(cid, pdu.stat_sn)? {
+        self.window.hear(pdu.numbers, self.now);
+        if !self.take_stat_sn(cid, pdu.numbers.stat_sn)? {
             return Ok(());
         }
         let Some(&mut Held::Logout(of)) = self.tasks.held(pdu.itt) else {

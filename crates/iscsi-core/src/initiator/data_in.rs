@@ -17,12 +17,12 @@ use crate::pdu_reader::RxPdu;
 impl InitiatorSession {
     //= rfc7143 11.7 DAT-02 DAT-03 DAT-06 MCS-02
     pub(super) fn handle_data_in(&mut self, cid: Cid, pdu: &DataIn, rx: RxPdu) -> Result<(), CloseReason> {
-        self.window.update(pdu.exp_cmd_sn, pdu.max_cmd_sn, self.now);
+        self.window.hear(pdu.numbers, self.now);
         let recovers = self.recovers();
         let asymmetric = self.is_asymmetric();
         let Some(task) = self.tasks.sent_command(pdu.itt) else {
             if pdu.status_bit {
-                self.take_stat_sn(cid, pdu.stat_sn)?;
+                self.take_stat_sn(cid, pdu.numbers.stat_sn)?;
             }
             return self.late(pdu.itt, "RFC 7143 11.7", "Data-In");
         };
@@ -58,11 +58,11 @@ impl InitiatorSession {
         }
         //= rfc7143 11.7.3 DAT-07
         if pdu.status_bit {
-            let residual = residual_of(pdu.overflow, pdu.underflow, pdu.residual_count)?;
+            let residual = residual_of(pdu.residual_count)?;
             if pdu.status == CHECK_CONDITION {
                 return Err(no_sense());
             }
-            self.take_stat_sn(cid, pdu.stat_sn)?;
+            self.take_stat_sn(cid, pdu.numbers.stat_sn)?;
             self.end_with(
                 pdu.itt,
                 Outcome::Status { status: pdu.status, sense: bytes::Bytes::new(), residual },
@@ -78,21 +78,21 @@ impl InitiatorSession {
         pdu: &ScsiResponse,
         rx: &RxPdu,
     ) -> Result<(), CloseReason> {
-        self.window.update(pdu.exp_cmd_sn, pdu.max_cmd_sn, self.now);
-        if self.recovers() && !self.see_stat_sn(cid, pdu.stat_sn)? {
+        self.window.hear(pdu.numbers, self.now);
+        if self.recovers() && !self.see_stat_sn(cid, pdu.numbers.stat_sn)? {
             return Ok(());
         }
         let asymmetric = self.is_asymmetric();
         let Some(task) = self.tasks.sent_command(pdu.itt) else {
-            self.take_stat_sn(cid, pdu.stat_sn)?;
+            self.take_stat_sn(cid, pdu.numbers.stat_sn)?;
             return self.late(pdu.itt, "RFC 7143 11.4", "a response");
         };
         check_allegiance(task, cid, asymmetric)?;
         let bidi = !task.command.write.is_empty() && task.command.read_length > 0;
         let outcome = Outcome::of(pdu, bidi, &rx.data)?;
         if self.recovers()
-            && (self.response_anew(pdu.itt, pdu.snack_tag, pdu.stat_sn, &outcome)?
-                || self.response_waits(cid, pdu.itt, pdu.exp_data_sn.0, pdu.stat_sn, &outcome))
+            && (self.response_anew(pdu.itt, pdu.snack_tag, pdu.numbers.stat_sn, &outcome)?
+                || self.response_waits(cid, pdu.itt, pdu.exp_data_sn.0, pdu.numbers.stat_sn, &outcome))
         {
             return Ok(());
         }
@@ -101,7 +101,7 @@ impl InitiatorSession {
         {
             task.check_whole()?;
         }
-        self.take_stat_sn(cid, pdu.stat_sn)?;
+        self.take_stat_sn(cid, pdu.numbers.stat_sn)?;
         self.end_with(pdu.itt, outcome);
         Ok(())
     }

@@ -72,9 +72,9 @@ impl InitiatorSession {
         let command = &task.command;
         let length = command.write.len() as u32;
         let first_burst = self.params.effective_first_burst().min(length);
-        let immediate = if self.params.immediate_data { first_burst.min(max_data) } else { 0 };
+        let immediate = if self.params.bursts.immediate_data { first_burst.min(max_data) } else { 0 };
         // On a different connection from the command's, unsolicited data could overtake it.
-        let unsolicited = if self.params.initial_r2t || asymmetric { immediate } else { first_burst };
+        let unsolicited = if self.params.bursts.initial_r2t || asymmetric { immediate } else { first_burst };
         let mut cdb = [0; BHS_CDB_BYTES];
         let in_header = command.cdb.len().min(BHS_CDB_BYTES);
         cdb[..in_header].copy_from_slice(&command.cdb[..in_header]);
@@ -107,8 +107,8 @@ impl InitiatorSession {
     /// Answers an R2T at once, so that R2Ts are answered in the order in which they arrive.
     //= rfc7143 11.8 R2T-02 R2T-03 DAT-01 MCS-02
     pub(super) fn handle_r2t(&mut self, cid: Cid, pdu: &R2t) -> Result<(), CloseReason> {
-        self.window.update(pdu.exp_cmd_sn, pdu.max_cmd_sn, self.now);
-        self.note_next_stat_sn(cid, pdu.stat_sn);
+        self.window.hear(pdu.numbers, self.now);
+        self.note_next_stat_sn(cid, pdu.numbers.stat_sn);
         let (recovers, asymmetric) = (self.recovers(), self.is_asymmetric());
         let Some(task) = self.tasks.sent_command(pdu.itt) else {
             return self.late(pdu.itt, "RFC 7143 11.8", "an R2T");
@@ -124,7 +124,7 @@ impl InitiatorSession {
     /// Answers the R2T that is due. At error recovery level 1 it may request data that was sent before: the answer is the same.
     //= rfc7143 11.8 R2T-03 ERL-04
     pub(super) fn answer_r2t(&mut self, cid: Cid, pdu: &R2t) -> Result<(), CloseReason> {
-        let (max_burst, recovers) = (self.params.max_burst_length, self.recovers());
+        let (max_burst, recovers) = (self.params.bursts.max_burst_length, self.recovers());
         let order = self.params.data_order();
         let Some(task) = self.tasks.command(pdu.itt) else { return Ok(()) };
         let refuse = |what: String| Err(violation("RFC 7143 11.8", what));

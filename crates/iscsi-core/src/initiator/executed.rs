@@ -23,7 +23,7 @@ impl InitiatorSession {
         sense: &Bytes,
         data: Bytes,
     ) -> Result<(), CloseReason> {
-        self.window.update(response.exp_cmd_sn, response.max_cmd_sn, self.now);
+        self.window.hear(response.numbers, self.now);
         let Some(task) = self.tasks.sent_command(response.itt) else { return Ok(()) };
         if data.len() as u64 > u64::from(task.command.read_length) {
             return Err(violation("RFC 7143 11.7.6", "Data-In beyond what the command expects"));

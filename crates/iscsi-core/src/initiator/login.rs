@@ -268,7 +268,7 @@ impl InitiatorLogin {
         }
         self.check_stages(&response)?;
         //= rfc7143 11.13.4 LGN-13
-        self.exp_stat_sn = response.stat_sn.next();
+        self.exp_stat_sn = response.numbers.stat_sn.next();
         if self.awaiting_continue {
             // The target owes an empty answer to a piece of our text.
             //= rfc7143 6.2 TXT-05
@@ -450,8 +450,8 @@ impl InitiatorLogin {
             numbers: FirstNumbers {
                 cmd_sn: self.config.cmd_sn,
                 exp_stat_sn: self.exp_stat_sn,
-                exp_cmd_sn: response.exp_cmd_sn,
-                max_cmd_sn: response.max_cmd_sn,
+                exp_cmd_sn: response.numbers.exp_cmd_sn,
+                max_cmd_sn: response.numbers.max_cmd_sn,
             },
             portal_group_tag: self.portal_group_tag,
             target_alias: self.target_alias.take(),

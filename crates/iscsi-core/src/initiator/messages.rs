@@ -66,12 +66,12 @@ impl InitiatorSession {
 
     //= rfc7143 11.19 NOP-03 NOP-04 NOP-05
     pub(super) fn handle_nop_in(&mut self, cid: Cid, pdu: &NopIn, rx: &RxPdu) -> Result<(), CloseReason> {
-        self.window.update(pdu.exp_cmd_sn, pdu.max_cmd_sn, self.now);
+        self.window.hear(pdu.numbers, self.now);
         match (pdu.itt.is_reserved(), pdu.ttt.is_reserved()) {
             //= rfc7143 7.7 PDU-08
             (false, false) => Err(violation("RFC 7143 11.19", "a NOP-In has both task tags")),
             (false, true) => {
-                if !self.take_stat_sn(cid, pdu.stat_sn)? {
+                if !self.take_stat_sn(cid, pdu.numbers.stat_sn)? {
                     return Ok(());
                 }
                 match self.tasks.held(pdu.itt) {
@@ -83,7 +83,7 @@ impl InitiatorSession {
                 }
             }
             (true, false) => {
-                self.note_next_stat_sn(cid, pdu.stat_sn);
+                self.note_next_stat_sn(cid, pdu.numbers.stat_sn);
                 //= rfc7143 11.14 LGO-03
                 let leaving = self.connection(cid).is_none_or(|connection| !connection.state.serves());
                 if !leaving && !self.is_logging_out() {
@@ -93,7 +93,7 @@ impl InitiatorSession {
             }
             // It reports the window, and the StatSN that comes next.
             (true, true) => {
-                self.note_next_stat_sn(cid, pdu.stat_sn);
+                self.note_next_stat_sn(cid, pdu.numbers.stat_sn);
                 Ok(())
             }
         }
@@ -106,8 +106,8 @@ impl InitiatorSession {
         pdu: &AsyncMessage,
         rx: &RxPdu,
     ) -> Result<(), CloseReason> {
-        self.window.update(pdu.exp_cmd_sn, pdu.max_cmd_sn, self.now);
-        if !self.take_stat_sn(cid, pdu.stat_sn)? {
+        self.window.hear(pdu.numbers, self.now);
+        if !self.take_stat_sn(cid, pdu.numbers.stat_sn)? {
             return Ok(());
         }
         let wait = told_seconds(pdu.parameter2);

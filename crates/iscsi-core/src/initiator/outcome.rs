@@ -1,6 +1,6 @@
 //! What a response says about its command (RFC 7143 11.4).
 
-use iscsi_wire::ScsiResponse;
+use iscsi_wire::{ResidualCount, ScsiResponse};
 
 use super::actions::{CloseReason, violation};
 use super::command::Residual;
@@ -30,8 +30,8 @@ impl Outcome {
         }
         let residual = match bidi {
             //= rfc7143 11.4.6 RES-03
-            true => residual_of(pdu.bidi_overflow, pdu.bidi_underflow, pdu.bidi_residual_count)?,
-            false => residual_of(pdu.overflow, pdu.underflow, pdu.residual_count)?,
+            true => residual_of(pdu.bidi_residual_count)?,
+            false => residual_of(pdu.residual_count)?,
         };
         let sense = match data.len() {
             0 => bytes::Bytes::new(),
@@ -64,11 +64,12 @@ impl Outcome {
 }
 
 //= rfc7143 11.4.5 RES-04
-pub(super) fn residual_of(overflow: bool, underflow: bool, count: u32) -> Result<Residual, CloseReason> {
-    match (overflow, underflow) {
+pub(super) fn residual_of(count: ResidualCount) -> Result<Residual, CloseReason> {
+    let bytes = count.bytes;
+    match (count.overflow, count.underflow) {
         (true, true) => Err(violation("RFC 7143 11.4.1", "a response has both overflow and underflow")),
-        (true, false) => Ok(Residual::Overflow(count)),
-        (false, true) => Ok(Residual::Underflow(count)),
+        (true, false) => Ok(Residual::Overflow(bytes)),
+        (false, true) => Ok(Residual::Underflow(bytes)),
         (false, false) => Ok(Residual::None),
     }
 }

@@ -15,8 +15,8 @@ use crate::pdu_reader::RxPdu;
 impl InitiatorSession {
     //= rfc7143 11.17 REJ-04 NUM-12 NUM-13
     pub(super) fn handle_reject(&mut self, cid: Cid, pdu: &Reject, rx: &RxPdu) -> Result<(), CloseReason> {
-        self.window.update(pdu.exp_cmd_sn, pdu.max_cmd_sn, self.now);
-        if !self.take_stat_sn(cid, pdu.stat_sn)? {
+        self.window.hear(pdu.numbers, self.now);
+        if !self.take_stat_sn(cid, pdu.numbers.stat_sn)? {
             return Ok(());
         }
         let Some(&header) = rx.data.first_chunk::<{ Bhs::SIZE }>() else {

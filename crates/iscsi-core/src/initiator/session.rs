@@ -342,11 +342,11 @@ impl InitiatorSession {
     //= rfc7143 7.8 DIG-12
     fn damaged(&mut self, cid: Cid, pdu: &Pdu) -> Result<bool, CloseReason> {
         let stat_sn = match pdu {
-            Pdu::ScsiResponse(response) => response.stat_sn,
-            Pdu::TextResponse(response) => response.stat_sn,
-            Pdu::AsyncMessage(message) => message.stat_sn,
-            Pdu::Reject(reject) => reject.stat_sn,
-            Pdu::NopIn(nop) if self.recovers() && !nop.itt.is_reserved() => nop.stat_sn,
+            Pdu::ScsiResponse(response) => response.numbers.stat_sn,
+            Pdu::TextResponse(response) => response.numbers.stat_sn,
+            Pdu::AsyncMessage(message) => message.numbers.stat_sn,
+            Pdu::Reject(reject) => reject.numbers.stat_sn,
+            Pdu::NopIn(nop) if self.recovers() && !nop.itt.is_reserved() => nop.numbers.stat_sn,
             _ => return Ok(false),
         };
         match self.disposition(Fault::DataDigest) {

@@ -236,8 +236,8 @@ impl InitiatorSession {
         cid: Cid,
         pdu: &TaskManagementResponse,
     ) -> Result<(), CloseReason> {
-        self.window.update(pdu.exp_cmd_sn, pdu.max_cmd_sn, self.now);
-        if !self.take_stat_sn(cid, pdu.stat_sn)? {
+        self.window.hear(pdu.numbers, self.now);
+        if !self.take_stat_sn(cid, pdu.numbers.stat_sn)? {
             return Ok(());
         }
         let Some(&mut Held::Management(management)) = self.tasks.held(pdu.itt) else {

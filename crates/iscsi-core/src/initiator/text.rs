@@ -95,8 +95,8 @@ impl InitiatorSession {
         pdu: &TextResponse,
         rx: &RxPdu,
     ) -> Result<(), CloseReason> {
-        self.window.update(pdu.exp_cmd_sn, pdu.max_cmd_sn, self.now);
-        if !self.take_stat_sn(cid, pdu.stat_sn)? {
+        self.window.hear(pdu.numbers, self.now);
+        if !self.take_stat_sn(cid, pdu.numbers.stat_sn)? {
             return Ok(());
         }
         let deadline = self.now + self.config.exchange_timeout;

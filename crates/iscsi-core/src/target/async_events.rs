@@ -81,9 +81,7 @@ impl TargetSession {
         let [parameter1, parameter2, parameter3] = event.parameters;
         let message = AsyncMessage {
             lun: event.lun,
-            stat_sn: n.stat_sn,
-            exp_cmd_sn: n.exp_cmd_sn,
-            max_cmd_sn: n.max_cmd_sn,
+            numbers: n,
             event: event.event,
             vcode: 0,
             parameter1,

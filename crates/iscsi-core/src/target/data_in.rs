@@ -1,11 +1,14 @@
 //! From a command's completion by the device server to Data-In and SCSI Response (RFC 7143 11.4, 11.7).
 
 use bytes::Bytes;
-use iscsi_wire::{Cid, DataIn, DataSn, Itt, Lun, ScsiResponse, StatSn, TaskManagementResponse, Ttt};
+use iscsi_wire::{
+    Cid, DataIn, DataSn, Itt, Lun, ResidualCount, ResponseNumbers, ScsiResponse, StatSn,
+    TaskManagementResponse, Ttt,
+};
 
 use super::actions::{Action, Completion};
 use super::fence::{Answer, HeldBack};
-use super::read_plan::{ReadPlan, Residual};
+use super::read_plan::ReadPlan;
 use super::recovery::retained::{Outcome, Report};
 use super::sense::CHECK_CONDITION;
 use super::session::TargetSession;
@@ -108,12 +111,15 @@ impl TargetSession {
         }
         // For a bidirectional command the transfer length is that of the write; the read has a residual of its own.
         //= rfc7143 11.4.6 RES-03
-        let residual = Residual::of(
+        let residual = ResidualCount::of(
             if task.read() || task.write() { task.edtl() } else { 0 },
             completion.transfer_bytes,
         );
-        let bidi_residual =
-            if bidi { Residual::of(read_length, data_in.bytes.len() as u64) } else { Residual::default() };
+        let bidi_residual = if bidi {
+            ResidualCount::of(read_length, data_in.bytes.len() as u64)
+        } else {
+            ResidualCount::default()
+        };
         let snack_tag = task.repair.as_ref().map_or(0, |repair| repair.snack_tag);
         //= rfc7143 11.7.3 DAT-07 DAT-08
         let in_data = !bidi
@@ -122,7 +128,7 @@ impl TargetSession {
             && (self.params.protocol_level < 2
                 || completion.sense.is_empty() && completion.status_qualifier == 0)
             && COLLAPSIBLE.contains(&completion.status);
-        let (max_burst, total) = (self.params.max_burst_length, data_in.bytes.len());
+        let (max_burst, total) = (self.params.bursts.max_burst_length, data_in.bytes.len());
         let plan = ReadPlan::new(task.next_data_sn, u32::MAX, max_burst, total);
         let Completion { status, status_qualifier, sense, fenced, .. } = completion;
         let stat_sn = StatSn(0);
@@ -230,25 +236,24 @@ impl TargetSession {
         let (status, residual) = if status_bit {
             (outcome.report.status, outcome.report.residual)
         } else {
-            (0, Residual::default())
+            (0, ResidualCount::default())
         };
         let n = self.numbers(cid, false)?;
         let pdu = DataIn {
             final_bit,
             acknowledge,
-            overflow: residual.overflow,
-            underflow: residual.underflow,
             status_bit,
             status,
             lun: if acknowledge { outcome.lun } else { Lun(0) },
             itt: outcome.itt,
             ttt: if acknowledge { plan.ttt } else { Ttt::RESERVED },
-            stat_sn: if status_bit { outcome.report.stat_sn } else { StatSn(0) },
-            exp_cmd_sn: n.exp_cmd_sn,
-            max_cmd_sn: n.max_cmd_sn,
+            numbers: ResponseNumbers {
+                stat_sn: if status_bit { outcome.report.stat_sn } else { StatSn(0) },
+                ..n
+            },
             data_sn: DataSn(data_sn),
             buffer_offset: offset,
-            residual_count: residual.count,
+            residual_count: residual,
         };
         let crc32c = outcome.data_in.crc(offset as usize, end);
         Some(TxPdu::with_data(pdu.to_bhs(), TxData { bytes, crc32c }))
@@ -278,20 +283,14 @@ impl TargetSession {
         let n = self.numbers(cid, false)?;
         let (residual, bidi) = (outcome.report.residual, outcome.report.bidi_residual);
         let response = ScsiResponse {
-            bidi_overflow: bidi.overflow,
-            bidi_underflow: bidi.underflow,
-            overflow: residual.overflow,
-            underflow: residual.underflow,
             response: 0,
             status: outcome.report.status,
             itt: outcome.itt,
             snack_tag: outcome.report.snack_tag,
-            stat_sn: outcome.report.stat_sn,
-            exp_cmd_sn: n.exp_cmd_sn,
-            max_cmd_sn: n.max_cmd_sn,
+            numbers: ResponseNumbers { stat_sn: outcome.report.stat_sn, ..n },
             exp_data_sn: DataSn(outcome.plan.next_sn),
-            bidi_residual_count: bidi.count,
-            residual_count: residual.count,
+            bidi_residual_count: bidi,
+            residual_count: residual,
         };
         // Below protocol level 2 sense data goes with CHECK CONDITION only.
         let level_2 = self.params.protocol_level >= 2;
@@ -315,8 +314,8 @@ impl TargetSession {
     pub(super) fn answer_now(&mut self, answer: &Answer) {
         let Answer { cid, itt, response, additional, .. } = *answer;
         let (Some(stat_sn), Some(n)) = (self.take_stat_sn(cid), self.numbers(cid, false)) else { return };
-        let (exp_cmd_sn, max_cmd_sn) = (n.exp_cmd_sn, n.max_cmd_sn);
-        let answer = TaskManagementResponse { response, itt, stat_sn, exp_cmd_sn, max_cmd_sn, additional };
+        let answer =
+            TaskManagementResponse { response, itt, numbers: ResponseNumbers { stat_sn, ..n }, additional };
         self.send_status(cid, TxPdu::header_only(answer.to_bhs()));
     }
 }

@@ -79,7 +79,7 @@ impl TargetSession {
     fn take_immediate_data(&self, task: &mut Task, command: &ScsiCommand, data: &Bytes) {
         let first_burst = self.params.effective_first_burst().min(task.edtl());
         if !data.is_empty() {
-            if !self.params.immediate_data {
+            if !self.params.bursts.immediate_data {
                 task.condemn(Condition::UnexpectedUnsolicitedData);
             } else if data.len() > first_burst as usize {
                 task.condemn(Condition::IncorrectAmountOfData);
@@ -89,7 +89,7 @@ impl TargetSession {
         }
         task.next_r2t_offset = task.received();
         if !command.final_bit {
-            if self.params.initial_r2t {
+            if self.params.bursts.initial_r2t {
                 task.condemn(Condition::UnexpectedUnsolicitedData);
             }
             task.next_r2t_offset = first_burst.max(task.received());
@@ -199,7 +199,7 @@ impl TargetSession {
         }
         self.draw_bursts(id, wanted);
         let (max_burst, max_outstanding) =
-            (self.params.max_burst_length, usize::from(self.params.max_outstanding_r2t));
+            (self.params.bursts.max_burst_length, usize::from(self.params.bursts.max_outstanding_r2t));
         loop {
             let now = self.now;
             let Some(task) = self.tasks.get_mut(id) else { return };
@@ -219,9 +219,7 @@ impl TargetSession {
                 lun,
                 itt,
                 ttt,
-                stat_sn: n.stat_sn,
-                exp_cmd_sn: n.exp_cmd_sn,
-                max_cmd_sn: n.max_cmd_sn,
+                numbers: n,
                 r2t_sn: R2tSn(r2t_sn),
                 buffer_offset: offset,
                 desired_data_transfer_length: length,

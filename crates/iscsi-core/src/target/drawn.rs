@@ -13,7 +13,7 @@ impl TargetSession {
         if self.params.data_order().sequences || !self.config.send_order.is_drawn() {
             return;
         }
-        let max_burst = self.params.max_burst_length;
+        let max_burst = self.params.bursts.max_burst_length;
         let Some(task) = self.tasks.get_mut(id).filter(|task| task.next_r2t_offset < wanted) else { return };
         let from = std::mem::replace(&mut task.next_r2t_offset, wanted);
         task.repair().drawn_bursts =

@@ -111,17 +111,6 @@ impl TargetSession {
     //= rfc7143 11.15.3 ERL-05
     fn answer_logout_after(&mut self, cid: Cid, itt: Itt, response: LogoutResponseCode, time2wait: u16) {
         let time2retain = self.params.default_time2retain_s;
-        self.bhs_pdu(cid, |n| {
-            LogoutResponse {
-                response,
-                itt,
-                stat_sn: n.stat_sn,
-                exp_cmd_sn: n.exp_cmd_sn,
-                max_cmd_sn: n.max_cmd_sn,
-                time2wait,
-                time2retain,
-            }
-            .to_bhs()
-        });
+        self.bhs_pdu(cid, |n| LogoutResponse { response, itt, numbers: n, time2wait, time2retain }.to_bhs());
     }
 }

@@ -2,10 +2,12 @@
 //! (RFC 7143 4.2.2, 11.17-11.19).
 
 use bytes::Bytes;
-use iscsi_wire::{Bhs, Cid, DataSn, Itt, Lun, NopIn, NopOut, Opcode, Reject, RejectReason, Ttt};
+use iscsi_wire::{
+    Bhs, Cid, DataSn, Itt, Lun, NopIn, NopOut, Opcode, Reject, RejectReason, ResponseNumbers, Ttt,
+};
 
 use super::actions::{Action, CloseReason};
-use super::session::{Numbers, Queued, TargetSession};
+use super::session::{Queued, TargetSession};
 use crate::error::{Disposition, Fault};
 use crate::limits::MAX_PING_BYTES;
 use crate::negotiation::Role;
@@ -40,13 +42,7 @@ impl TargetSession {
     pub(super) fn reject_snack(&mut self, cid: Cid, rx: &RxPdu, reason: RejectReason, data_sn: DataSn) {
         let Some(n) = self.numbers(cid, true) else { return };
         self.count_reject();
-        let reject = Reject {
-            reason,
-            stat_sn: n.stat_sn,
-            exp_cmd_sn: n.exp_cmd_sn,
-            max_cmd_sn: n.max_cmd_sn,
-            data_sn,
-        };
+        let reject = Reject { reason, numbers: n, data_sn };
         self.send_status(cid, TxPdu::with_data(reject.to_bhs(), Bytes::copy_from_slice(rx.bhs.as_bytes())));
     }
 
@@ -115,15 +111,14 @@ impl TargetSession {
 
     fn send_nop_in(&mut self, cid: Cid, lun: Lun, itt: Itt, ttt: Ttt, data: Bytes, counts: bool) {
         let Some(n) = self.numbers(cid, counts) else { return };
-        let nop =
-            NopIn { lun, itt, ttt, stat_sn: n.stat_sn, exp_cmd_sn: n.exp_cmd_sn, max_cmd_sn: n.max_cmd_sn };
+        let nop = NopIn { lun, itt, ttt, numbers: n };
         let pdu = TxPdu::with_data(nop.to_bhs(), data);
         if counts { self.send_status(cid, pdu) } else { self.send(cid, pdu) }
     }
 
     /// The numbers of the next PDU on `cid`; `counts` says whether it takes a StatSN.
     //= rfc7143 4.2.2.2 NUM-09
-    pub(super) fn numbers(&mut self, cid: Cid, counts: bool) -> Option<Numbers> {
+    pub(super) fn numbers(&mut self, cid: Cid, counts: bool) -> Option<ResponseNumbers> {
         self.window.reopen(self.occupied());
         let connection = self.connection(cid)?;
         let stat_sn = connection.stat_sn;
@@ -131,7 +126,7 @@ impl TargetSession {
             connection.stat_sn = stat_sn.next();
         }
         let (exp_cmd_sn, max_cmd_sn) = self.window.announce();
-        Some(Numbers { stat_sn, exp_cmd_sn, max_cmd_sn })
+        Some(ResponseNumbers { stat_sn, exp_cmd_sn, max_cmd_sn })
     }
 
     pub(super) fn send(&mut self, cid: Cid, pdu: TxPdu) {
@@ -152,7 +147,7 @@ impl TargetSession {
     }
 
     /// Sends a PDU without data that takes a StatSN.
-    pub(super) fn bhs_pdu(&mut self, cid: Cid, make: impl FnOnce(Numbers) -> Bhs) {
+    pub(super) fn bhs_pdu(&mut self, cid: Cid, make: impl FnOnce(ResponseNumbers) -> Bhs) {
         if let Some(numbers) = self.numbers(cid, true) {
             self.send_status(cid, TxPdu::header_only(make(numbers)));
         }

@@ -1,24 +1,6 @@
-//! How the data of a read travels: cut into PDUs that can be rebuilt, and with a residual (RFC 7143 11.4.5, 11.7).
+//! How the data of a read travels: cut into PDUs that can be rebuilt (RFC 7143 11.7).
 
 use iscsi_wire::Ttt;
-
-/// How far a transfer differed from what the initiator expected.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Residual {
-    pub overflow: bool,
-    pub underflow: bool,
-    pub count: u32,
-}
-
-impl Residual {
-    /// Difference between the expected length and the SCSI transfer length.
-    //= rfc7143 11.4.5 RES-01 RES-02
-    pub(crate) fn of(expected: u32, transferred: u64) -> Self {
-        let expected = u64::from(expected);
-        let count = u32::try_from(expected.abs_diff(transferred)).unwrap_or(u32::MAX);
-        Self { overflow: transferred > expected, underflow: transferred < expected, count }
-    }
-}
 
 /// How the data of a read is cut into PDUs: a pure function of the offset, so that each PDU can be rebuilt.
 #[derive(Clone, Copy, Debug)]

@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
-use iscsi_wire::{Cid, CmdSn, Lun, NopOut, StatSn, TextRequest, Tsih, Ttt};
+use iscsi_wire::{Cid, Lun, NopOut, TextRequest, Tsih, Ttt};
 use smallvec::SmallVec;
 
 use super::aborts::{AbortWait, Aborts};
@@ -96,14 +96,6 @@ enum Phase {
     Failed(Time),
     Ending,
     Ended,
-}
-
-/// Numbers that most target PDUs carry.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Numbers {
-    pub stat_sn: StatSn,
-    pub exp_cmd_sn: CmdSn,
-    pub max_cmd_sn: CmdSn,
 }
 
 /// Data for writes that a session holds or has room for, bytes.

@@ -71,16 +71,7 @@ impl TargetSession {
             connection.text = None;
         }
         let Some(n) = self.numbers(cid, true) else { return };
-        let response = TextResponse {
-            final_bit,
-            continue_bit,
-            lun,
-            itt,
-            ttt,
-            stat_sn: n.stat_sn,
-            exp_cmd_sn: n.exp_cmd_sn,
-            max_cmd_sn: n.max_cmd_sn,
-        };
+        let response = TextResponse { final_bit, continue_bit, lun, itt, ttt, numbers: n };
         self.send_status(cid, TxPdu::with_data(response.to_bhs(), text));
     }
 }

@@ -123,12 +123,12 @@ struct Seat {
 fn bounds(url: &DriveUrl) -> Bounds {
     let mut bounds = Bounds::default();
     let number = |key: &str, usual: u32| url.setting(key).and_then(|v| v.parse().ok()).unwrap_or(usual);
-    bounds.initial_r2t = url.setting("initial_r2t") == Some("yes");
-    bounds.immediate_data = url.setting("immediate_data") != Some("no");
-    bounds.max_burst_length = number("max_burst_length", bounds.max_burst_length);
-    bounds.first_burst_length = number("first_burst_length", bounds.first_burst_length);
-    bounds.max_outstanding_r2t =
-        number("max_outstanding_r2t", bounds.max_outstanding_r2t.into()).try_into().expect("a number");
+    bounds.bursts.initial_r2t = url.setting("initial_r2t") == Some("yes");
+    bounds.bursts.immediate_data = url.setting("immediate_data") != Some("no");
+    bounds.bursts.max_burst_length = number("max_burst_length", bounds.bursts.max_burst_length);
+    bounds.bursts.first_burst_length = number("first_burst_length", bounds.bursts.first_burst_length);
+    bounds.bursts.max_outstanding_r2t =
+        number("max_outstanding_r2t", bounds.bursts.max_outstanding_r2t.into()).try_into().expect("a number");
     bounds
 }
 

@@ -3,7 +3,7 @@
 use iscsi_core::pdu_reader::RxPdu;
 use std::collections::HashMap;
 
-use iscsi_core::wire::{CmdSn, Pdu, ScsiResponse, StatSn};
+use iscsi_core::wire::{CmdSn, Pdu, ResidualCount, ResponseNumbers, ScsiResponse, StatSn};
 
 #[derive(Default)]
 pub struct Audit {
@@ -39,20 +39,22 @@ impl Audit {
 
     /// NUM-05 and NUM-09.
     fn numbers(&mut self, parsed: &Pdu, rx: &RxPdu) {
-        let (stat_sn, exp, max, counts) = match parsed {
+        let (ResponseNumbers { stat_sn, exp_cmd_sn: exp, max_cmd_sn: max }, counts) = match parsed {
             // In a refusal the other fields have no meaning.
             Pdu::LoginResponse(p) if !p.status.is_success() => return,
-            Pdu::LoginResponse(p) => (p.stat_sn, p.exp_cmd_sn, p.max_cmd_sn, true),
-            Pdu::NopIn(p) => (p.stat_sn, p.exp_cmd_sn, p.max_cmd_sn, !p.itt.is_reserved()),
-            Pdu::ScsiResponse(p) => (p.stat_sn, p.exp_cmd_sn, p.max_cmd_sn, true),
-            Pdu::TaskManagementResponse(p) => (p.stat_sn, p.exp_cmd_sn, p.max_cmd_sn, true),
-            Pdu::TextResponse(p) => (p.stat_sn, p.exp_cmd_sn, p.max_cmd_sn, true),
-            Pdu::DataIn(p) if p.status_bit => (p.stat_sn, p.exp_cmd_sn, p.max_cmd_sn, true),
-            Pdu::DataIn(p) => (self.stat_sn.unwrap_or_default(), p.exp_cmd_sn, p.max_cmd_sn, false),
-            Pdu::LogoutResponse(p) => (p.stat_sn, p.exp_cmd_sn, p.max_cmd_sn, true),
-            Pdu::R2t(p) => (p.stat_sn, p.exp_cmd_sn, p.max_cmd_sn, false),
-            Pdu::AsyncMessage(p) => (p.stat_sn, p.exp_cmd_sn, p.max_cmd_sn, true),
-            Pdu::Reject(p) => (p.stat_sn, p.exp_cmd_sn, p.max_cmd_sn, true),
+            Pdu::LoginResponse(p) => (p.numbers, true),
+            Pdu::NopIn(p) => (p.numbers, !p.itt.is_reserved()),
+            Pdu::ScsiResponse(p) => (p.numbers, true),
+            Pdu::TaskManagementResponse(p) => (p.numbers, true),
+            Pdu::TextResponse(p) => (p.numbers, true),
+            Pdu::DataIn(p) if p.status_bit => (p.numbers, true),
+            Pdu::DataIn(p) => {
+                (ResponseNumbers { stat_sn: self.stat_sn.unwrap_or_default(), ..p.numbers }, false)
+            }
+            Pdu::LogoutResponse(p) => (p.numbers, true),
+            Pdu::R2t(p) => (p.numbers, false),
+            Pdu::AsyncMessage(p) => (p.numbers, true),
+            Pdu::Reject(p) => (p.numbers, true),
             other => panic!("not a target's PDU: {other:?}"),
         };
         let mut header = *rx.bhs.as_bytes();
@@ -83,14 +85,20 @@ impl Audit {
         match parsed {
             Pdu::DataIn(p) => {
                 assert!(!p.status_bit || p.final_bit, "S without F: {p:?}");
-                assert!(p.status_bit || !(p.overflow || p.underflow), "O or U without S: {p:?}");
-                assert!(!(p.overflow && p.underflow));
+                assert!(
+                    p.status_bit || p.residual_count == ResidualCount::default(),
+                    "a residual without S: {p:?}"
+                );
+                assert!(!p.residual_count.is_contradictory());
                 assert!(!p.acknowledge || self.error_recovery_level > 0, "A at ErrorRecoveryLevel 0: {p:?}");
                 assert!(!p.acknowledge || p.final_bit, "A in the middle of a sequence: {p:?}");
             }
             Pdu::ScsiResponse(p) => {
-                assert!(!(p.overflow && p.underflow || p.bidi_overflow && p.bidi_underflow));
-                assert!(p.overflow || p.underflow || p.residual_count == 0, "residual without flag: {p:?}");
+                let counts = [p.residual_count, p.bidi_residual_count];
+                assert!(!counts.iter().any(ResidualCount::is_contradictory));
+                let flagless =
+                    |count: &ResidualCount| !count.overflow && !count.underflow && count.bytes != 0;
+                assert!(!counts.iter().any(flagless), "residual without flag: {p:?}");
                 assert!(p.status != 2 || !rx.data.is_empty(), "CHECK CONDITION without sense: {p:?}");
             }
             Pdu::R2t(p) => {

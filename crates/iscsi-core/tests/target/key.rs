@@ -1,6 +1,6 @@
 //! The keys, one by one.
 
-use iscsi_core::params::{Bounds, Params};
+use iscsi_core::params::{Bounds, Bursts, Params};
 use iscsi_core::wire::LoginStatus;
 
 use crate::play::Peer;
@@ -16,11 +16,13 @@ struct Key {
 
 fn bounds() -> Bounds {
     Bounds {
-        max_burst_length: 65536,
-        first_burst_length: 16384,
-        initial_r2t: false,
-        immediate_data: true,
-        max_outstanding_r2t: 4,
+        bursts: Bursts {
+            max_burst_length: 65536,
+            first_burst_length: 16384,
+            initial_r2t: false,
+            immediate_data: true,
+            max_outstanding_r2t: 4,
+        },
         max_connections: 1,
         default_time2wait_s: 2,
         default_time2retain_s: 20,
@@ -78,14 +80,14 @@ keys!(key_11_max_recv_data_segment_length_of_the_peer_bounds_what_we_send:
     "X-none=1" => "NotUnderstood", |p| p.max_send_data_segment_length.into(), 8192;
 );
 keys!(key_12_max_burst_length_is_the_smaller:
-    "MaxBurstLength=512" => "512", |p| p.max_burst_length.into(), 512;
-    "MaxBurstLength=16777215" => "65536", |p| p.max_burst_length.into(), 65536;
-    "X-none=1" => "NotUnderstood", |p| p.max_burst_length.into(), 262144;
+    "MaxBurstLength=512" => "512", |p| p.bursts.max_burst_length.into(), 512;
+    "MaxBurstLength=16777215" => "65536", |p| p.bursts.max_burst_length.into(), 65536;
+    "X-none=1" => "NotUnderstood", |p| p.bursts.max_burst_length.into(), 262144;
 );
 keys!(key_13_first_burst_length_is_the_smaller:
-    "FirstBurstLength=512" => "512", |p| p.first_burst_length.into(), 512;
-    "FirstBurstLength=16777215" => "16384", |p| p.first_burst_length.into(), 16384;
-    "X-none=1" => "NotUnderstood", |p| p.first_burst_length.into(), 65536;
+    "FirstBurstLength=512" => "512", |p| p.bursts.first_burst_length.into(), 512;
+    "FirstBurstLength=16777215" => "16384", |p| p.bursts.first_burst_length.into(), 16384;
+    "X-none=1" => "NotUnderstood", |p| p.bursts.first_burst_length.into(), 65536;
 );
 keys!(key_14_time2wait_is_the_larger:
     "DefaultTime2Wait=0" => "2", |p| p.default_time2wait_s.into(), 2;
@@ -96,17 +98,17 @@ keys!(key_15_time2retain_is_the_smaller:
     "DefaultTime2Retain=3600" => "20", |p| p.default_time2retain_s.into(), 20;
 );
 keys!(key_16_max_outstanding_r2t_is_the_smaller:
-    "MaxOutstandingR2T=1" => "1", |p| p.max_outstanding_r2t.into(), 1;
-    "MaxOutstandingR2T=65535" => "4", |p| p.max_outstanding_r2t.into(), 4;
-    "X-none=1" => "NotUnderstood", |p| p.max_outstanding_r2t.into(), 1;
+    "MaxOutstandingR2T=1" => "1", |p| p.bursts.max_outstanding_r2t.into(), 1;
+    "MaxOutstandingR2T=65535" => "4", |p| p.bursts.max_outstanding_r2t.into(), 4;
+    "X-none=1" => "NotUnderstood", |p| p.bursts.max_outstanding_r2t.into(), 1;
 );
 keys!(key_17_data_pdu_in_order_stays_yes:
-    "DataPDUInOrder=No" => "Yes", |p| p.data_pdu_in_order.into(), 1;
-    "DataPDUInOrder=Yes" => "Yes", |p| p.data_pdu_in_order.into(), 1;
+    "DataPDUInOrder=No" => "Yes", |p| p.data_in_order.pdus.into(), 1;
+    "DataPDUInOrder=Yes" => "Yes", |p| p.data_in_order.pdus.into(), 1;
 );
 keys!(key_18_data_sequence_in_order_stays_yes:
-    "DataSequenceInOrder=No" => "Yes", |p| p.data_sequence_in_order.into(), 1;
-    "DataSequenceInOrder=Yes" => "Yes", |p| p.data_sequence_in_order.into(), 1;
+    "DataSequenceInOrder=No" => "Yes", |p| p.data_in_order.sequences.into(), 1;
+    "DataSequenceInOrder=Yes" => "Yes", |p| p.data_in_order.sequences.into(), 1;
 );
 keys!(key_19_error_recovery_level_is_what_we_have:
     "ErrorRecoveryLevel=0" => "0", |p| p.error_recovery_level.into(), 0;
@@ -237,18 +239,21 @@ fn key_09_initial_r2t_and_immediate_data() {
         for theirs in [false, true] {
             let word = |yes| if yes { "Yes" } else { "No" };
             let mut peer = Peer::new();
-            (peer.policy.bounds.initial_r2t, peer.policy.bounds.immediate_data) = (ours, ours);
+            (peer.policy.bounds.bursts.initial_r2t, peer.policy.bounds.bursts.immediate_data) = (ours, ours);
             let keys = format!("InitialR2T={0} ImmediateData={0}", word(theirs));
             peer.play(&format!("I> LoginRequest T csg=1 nsg=3 | @names {keys}"));
             let line = peer.output.pop_front().expect("an answer").line;
             assert!(line.contains(&format!("InitialR2T={}", word(ours || theirs))), "{line}");
             assert!(line.contains(&format!("ImmediateData={}", word(ours && theirs))), "{line}");
-            assert_eq!(peer.params.initial_r2t, ours || theirs);
-            assert_eq!(peer.params.immediate_data, ours && theirs);
+            assert_eq!(peer.params.bursts.initial_r2t, ours || theirs);
+            assert_eq!(peer.params.bursts.immediate_data, ours && theirs);
         }
     }
     let peer = Peer::logged_in("");
-    assert!(peer.params.initial_r2t && peer.params.immediate_data, "the defaults of the standard");
+    assert!(
+        peer.params.bursts.initial_r2t && peer.params.bursts.immediate_data,
+        "the defaults of the standard"
+    );
 }
 
 // covers: KEY-11, TXT-12
@@ -322,7 +327,10 @@ fn key_29_leading_only_keys_on_a_later_connection() {
         "iSCSIProtocolLevel=1",
     ] {
         let mut peer = Peer::new();
-        peer.policy.joins = Some(Params { max_burst_length: 8192, ..Params::default() });
+        peer.policy.joins = Some(Params {
+            bursts: Bursts { max_burst_length: 8192, ..Params::default().bursts },
+            ..Params::default()
+        });
         peer.play(&format!(
             "I> LoginRequest T csg=1 nsg=3 tsih=7 | @names {key}
              T< LoginResponse status=InitiatorError
@@ -331,8 +339,7 @@ fn key_29_leading_only_keys_on_a_later_connection() {
     }
     // The parameters of the connection are its own; those of the session stay in effect.
     let session = Params {
-        max_burst_length: 8192,
-        first_burst_length: 4096,
+        bursts: Bursts { max_burst_length: 8192, first_burst_length: 4096, ..Params::default().bursts },
         max_send_data_segment_length: 512,
         ..Params::default()
     };
@@ -342,7 +349,7 @@ fn key_29_leading_only_keys_on_a_later_connection() {
         "I> LoginRequest T csg=1 nsg=3 tsih=7 | @names HeaderDigest=CRC32C MaxRecvDataSegmentLength=4096",
     );
     assert!(peer.output.pop_front().expect("an answer").line.contains("nsg=3"));
-    assert_eq!((peer.params.max_burst_length, peer.params.max_send_data_segment_length), (8192, 4096));
+    assert_eq!((peer.params.bursts.max_burst_length, peer.params.max_send_data_segment_length), (8192, 4096));
     assert!(peer.params.digests.header);
 }
 

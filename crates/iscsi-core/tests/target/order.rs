@@ -1,7 +1,7 @@
 //! Data in any order: DataPDUInOrder and DataSequenceInOrder, as negotiated and as received.
 
 use iscsi_core::negotiation::{Negotiator, Phase, Received, Role};
-use iscsi_core::params::{Bounds, Params};
+use iscsi_core::params::{Bounds, DataOrder, Params};
 use iscsi_core::send_order::SendOrder;
 use iscsi_core::wire::keys;
 
@@ -18,8 +18,8 @@ fn session(pdus: &str, sequences: &str, keys: &str) -> Peer {
 fn session_with(pdus: &str, sequences: &str, keys: &str, set: impl FnOnce(&mut Peer)) -> Peer {
     Peer::logged_in_with(&format!("DataPDUInOrder={pdus} DataSequenceInOrder={sequences} {keys}"), |peer| {
         let bounds = &mut peer.policy.bounds;
-        (bounds.data_pdu_in_order, bounds.data_sequence_in_order) = (pdus == "Yes", sequences == "Yes");
-        bounds.max_outstanding_r2t = 8;
+        (bounds.data_in_order.pdus, bounds.data_in_order.sequences) = (pdus == "Yes", sequences == "Yes");
+        bounds.bursts.max_outstanding_r2t = 8;
         set(peer);
     })
 }
@@ -40,15 +40,14 @@ fn key_17_and_key_18_are_no_only_if_both_say_no() {
     {
         for key in [keys::DATA_PDU_IN_ORDER, keys::DATA_SEQUENCE_IN_ORDER] {
             let bounds = Bounds {
-                data_pdu_in_order: ours,
-                data_sequence_in_order: ours,
+                data_in_order: DataOrder { pdus: ours, sequences: ours },
                 error_recovery_level: level,
                 ..Bounds::default()
             };
             let (yes, word) = (ours || theirs || level > 0, |yes| if yes { "Yes" } else { "No" });
             let agreed = |params: &Params| match key {
-                keys::DATA_PDU_IN_ORDER => params.data_pdu_in_order,
-                _ => params.data_sequence_in_order,
+                keys::DATA_PDU_IN_ORDER => params.data_in_order.pdus,
+                _ => params.data_in_order.sequences,
             };
             let mut responder = Negotiator::new(Role::Target, bounds.clone(), Params::default());
             let answer = responder.receive(Phase::Operational, key, word(theirs));

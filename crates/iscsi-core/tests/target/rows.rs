@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use conform::Verdict;
 use conform::target::{Ctx, Options, Row, rows};
-use iscsi_core::params::{Asymmetric, Bounds, TaskReporting};
+use iscsi_core::params::{Asymmetric, Bounds, Bursts, TaskReporting};
 
 use crate::memory::MemoryTarget;
 use crate::policy::{Policy, TARGET};
@@ -16,7 +16,7 @@ fn generous() -> Bounds {
     (bounds.max_connections, bounds.error_recovery_level) = (8, 2);
     (bounds.task_reporting, bounds.protocol_level) = (TaskReporting::FastAbort, 2);
     bounds.asymmetric = Asymmetric::Pairs;
-    bounds.initial_r2t = false;
+    bounds.bursts.initial_r2t = false;
     bounds
 }
 
@@ -140,13 +140,17 @@ fn rows_apply_where_the_target_grants_what_they_need() {
 fn rows_count_with_what_is_granted() {
     let uns_04 = rows().into_iter().find(|row| row.id == "UNS-04").expect("a row");
     for first_burst_length in [4096, 6144, 8192] {
-        let mut ctx = lenient(Bounds { first_burst_length, ..generous() });
+        let mut ctx =
+            lenient(Bounds { bursts: Bursts { first_burst_length, ..generous().bursts }, ..generous() });
         ctx.accept_nothing_else();
         assert_eq!(uns_04.verdict(&mut ctx), Verdict::Pass, "FirstBurstLength={first_burst_length}");
     }
     let count = |granted: u32, steps: &str| {
-        let bounds =
-            Bounds { max_recv_data_segment_length: granted, first_burst_length: granted, ..generous() };
+        let bounds = Bounds {
+            max_recv_data_segment_length: granted,
+            bursts: Bursts { first_burst_length: granted, ..generous().bursts },
+            ..generous()
+        };
         verdict_of(lenient(bounds), &format!("with\nI> NopOut I itt=p data={steps}"))
     };
     assert_eq!(count(1024, "most\nT< NopIn itt=p data=1024"), Verdict::Pass);

@@ -96,7 +96,7 @@ fn ses_03_the_connection_is_replaced_and_its_tasks_die() {
     };
     let response = LoginResponse::parse(&pdu.bhs).expect("parses");
     // The numbering of the session continues.
-    assert_eq!((response.tsih, response.exp_cmd_sn.0), (Tsih(1), 2));
+    assert_eq!((response.tsih, response.numbers.exp_cmd_sn.0), (Tsih(1), 2));
     assert_eq!(session.connection_count(), 1);
     assert_eq!(session.outstanding(), 0);
 }

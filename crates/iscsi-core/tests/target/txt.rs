@@ -2,7 +2,7 @@
 
 use iscsi_core::limits::{MAX_NEGOTIATION_KEYS, MAX_TEXT_BYTES, MAX_TEXT_EXCHANGES};
 use iscsi_core::negotiation::{Negotiator, Phase, Received, Role};
-use iscsi_core::params::{Bounds, Params};
+use iscsi_core::params::{Bounds, Bursts, Params};
 use iscsi_core::wire::LoginStatus;
 
 use crate::pdus::build;
@@ -132,7 +132,7 @@ fn txt_05_a_text_may_be_cut_at_any_byte() {
         peer.feed(second.to_bhs(), Default::default(), text.slice(at..), None);
         peer.play("T< LoginResponse status=Success T nsg=3");
         assert_eq!(
-            (peer.params.max_burst_length, peer.params.first_burst_length),
+            (peer.params.bursts.max_burst_length, peer.params.bursts.first_burst_length),
             (4096, 2048),
             "cut at {at}"
         );
@@ -253,7 +253,7 @@ fn txt_10_reject_and_irrelevant_leave_the_default() {
             negotiator.check().expect("the negotiation has not failed");
         }
     }
-    assert_eq!(offered().params().max_burst_length, defaults.max_burst_length);
+    assert_eq!(offered().params().bursts.max_burst_length, defaults.bursts.max_burst_length);
 }
 
 #[test]
@@ -313,7 +313,10 @@ fn txt_12_out_of_range_and_inadmissible() {
         }
     }
     // As the originator: an answer that the rules of the key do not allow.
-    let bounds = Bounds { initial_r2t: true, immediate_data: false, ..Bounds::default() };
+    let bounds = Bounds {
+        bursts: Bursts { initial_r2t: true, immediate_data: false, ..Bounds::default().bursts },
+        ..Bounds::default()
+    };
     for (key, bad) in [
         ("MaxBurstLength", "16777215"),
         ("MaxBurstLength", "0"),
@@ -334,8 +337,14 @@ fn txt_12_out_of_range_and_inadmissible() {
 
 #[test]
 fn txt_13_settled_booleans_need_no_answer() {
-    let settled = Bounds { initial_r2t: true, immediate_data: false, ..Bounds::default() };
-    let open = Bounds { initial_r2t: false, immediate_data: true, ..Bounds::default() };
+    let settled = Bounds {
+        bursts: Bursts { initial_r2t: true, immediate_data: false, ..Bounds::default().bursts },
+        ..Bounds::default()
+    };
+    let open = Bounds {
+        bursts: Bursts { initial_r2t: false, immediate_data: true, ..Bounds::default().bursts },
+        ..Bounds::default()
+    };
     for (bounds, silent_keys_matter) in [(settled, false), (open, true)] {
         let mut negotiator = Negotiator::new(Role::Initiator, bounds, Params::default());
         let offers = negotiator.offer_all();
@@ -347,7 +356,7 @@ fn txt_13_settled_booleans_need_no_answer() {
         }
         assert_eq!(negotiator.awaits_answers(), silent_keys_matter);
         if !silent_keys_matter {
-            assert!(negotiator.params().initial_r2t && !negotiator.params().immediate_data);
+            assert!(negotiator.params().bursts.initial_r2t && !negotiator.params().bursts.immediate_data);
         }
     }
     // And as the responder every boolean is answered.
@@ -401,13 +410,20 @@ fn txt_15_first_burst_within_max_burst() {
         "FirstBurstLength=65536 InitialR2T=No MaxBurstLength=4096",
     ] {
         let peer = Peer::logged_in(keys);
-        assert_eq!((peer.params.max_burst_length, peer.params.first_burst_length), (4096, 4096), "{keys}");
+        assert_eq!(
+            (peer.params.bursts.max_burst_length, peer.params.bursts.first_burst_length),
+            (4096, 4096),
+            "{keys}"
+        );
     }
     // Our own limit on MaxBurstLength counts, even if it is not negotiated.
     let peer = Peer::logged_in_with("FirstBurstLength=1048576", |peer| {
-        peer.policy.bounds.first_burst_length = 1 << 20
+        peer.policy.bounds.bursts.first_burst_length = 1 << 20
     });
-    assert_eq!((peer.params.max_burst_length, peer.params.first_burst_length), (262144, 262144));
+    assert_eq!(
+        (peer.params.bursts.max_burst_length, peer.params.bursts.first_burst_length),
+        (262144, 262144)
+    );
     // The default of FirstBurstLength no longer fits: the target proposes a value.
     let mut peer = Peer::new();
     peer.play(
@@ -417,7 +433,7 @@ fn txt_15_first_burst_within_max_burst() {
          I> LoginRequest T csg=1 nsg=3 | FirstBurstLength=2048
          T< LoginResponse status=Success T nsg=3",
     );
-    assert_eq!(peer.params.first_burst_length, 2048);
+    assert_eq!(peer.params.bursts.first_burst_length, 2048);
     // Without unsolicited data it has no meaning.
     Peer::logged_in("InitialR2T=Yes ImmediateData=No MaxBurstLength=4096");
     // A contradiction that the initiator insists on ends the login.

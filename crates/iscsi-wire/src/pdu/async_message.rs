@@ -1,17 +1,13 @@
-use super::{FINAL, put_response_numbers, response_numbers};
-use crate::{AsyncEvent, Bhs, CmdSn, Itt, Lun, Opcode, StatSn, WireError};
+use super::{FINAL, ResponseNumbers};
+use crate::{AsyncEvent, Bhs, Itt, Lun, Opcode, WireError};
 
 /// Asynchronous Message (RFC 7143 11.9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AsyncMessage {
     /// Logical unit; with a SCSI event or task termination only.
     pub lun: Lun,
-    /// StatSN.
-    pub stat_sn: StatSn,
-    /// ExpCmdSN: the next CmdSN that the target expects.
-    pub exp_cmd_sn: CmdSn,
-    /// MaxCmdSN: the last CmdSN that the target accepts now.
-    pub max_cmd_sn: CmdSn,
+    /// StatSN, ExpCmdSN and MaxCmdSN.
+    pub numbers: ResponseNumbers,
     /// What happened.
     pub event: AsyncEvent,
     /// AsyncVCode, for vendor events.
@@ -28,12 +24,9 @@ impl AsyncMessage {
     /// Reads the header.
     pub fn parse(bhs: &Bhs) -> Result<Self, WireError> {
         bhs.expect(Opcode::AsyncMessage)?;
-        let (stat_sn, exp_cmd_sn, max_cmd_sn) = response_numbers(bhs);
         Ok(AsyncMessage {
             lun: bhs.lun(),
-            stat_sn,
-            exp_cmd_sn,
-            max_cmd_sn,
+            numbers: ResponseNumbers::parse(bhs),
             event: AsyncEvent::try_from(bhs.u8_at(36))?,
             vcode: bhs.u8_at(37),
             parameter1: bhs.u16_at(38),
@@ -48,7 +41,7 @@ impl AsyncMessage {
         bhs.put_flag(FINAL, true);
         bhs.put_u32(16, Itt::RESERVED.0);
         bhs.put_lun(self.lun);
-        put_response_numbers(&mut bhs, self.stat_sn, self.exp_cmd_sn, self.max_cmd_sn);
+        self.numbers.put(&mut bhs);
         bhs.put_u8(36, self.event.code());
         bhs.put_u8(37, self.vcode);
         bhs.put_u16(38, self.parameter1);

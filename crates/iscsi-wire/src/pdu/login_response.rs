@@ -1,5 +1,5 @@
-use super::{CONTINUE, login_stages, put_login_stages, put_response_numbers, response_numbers};
-use crate::{Bhs, CmdSn, Isid, Itt, LoginStage, LoginStatus, Opcode, StatSn, Tsih, WireError};
+use super::{CONTINUE, ResponseNumbers, login_stages, put_login_stages};
+use crate::{Bhs, Isid, Itt, LoginStage, LoginStatus, Opcode, Tsih, WireError};
 
 /// Login Response (RFC 7143 11.13). The text is the data segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,12 +22,8 @@ pub struct LoginResponse {
     pub tsih: Tsih,
     /// Initiator Task Tag.
     pub itt: Itt,
-    /// StatSN.
-    pub stat_sn: StatSn,
-    /// ExpCmdSN: the next CmdSN that the target expects.
-    pub exp_cmd_sn: CmdSn,
-    /// MaxCmdSN: the last CmdSN that the target accepts now.
-    pub max_cmd_sn: CmdSn,
+    /// StatSN, ExpCmdSN and MaxCmdSN.
+    pub numbers: ResponseNumbers,
     /// Status-Class and Status-Detail.
     pub status: LoginStatus,
 }
@@ -37,7 +33,6 @@ impl LoginResponse {
     pub fn parse(bhs: &Bhs) -> Result<Self, WireError> {
         bhs.expect(Opcode::LoginResponse)?;
         let (transit, csg, nsg) = login_stages(bhs)?;
-        let (stat_sn, exp_cmd_sn, max_cmd_sn) = response_numbers(bhs);
         Ok(LoginResponse {
             transit,
             continue_bit: bhs.flag(CONTINUE),
@@ -48,9 +43,7 @@ impl LoginResponse {
             isid: Isid(bhs.bytes_at(8)),
             tsih: Tsih(bhs.u16_at(14)),
             itt: bhs.itt(),
-            stat_sn,
-            exp_cmd_sn,
-            max_cmd_sn,
+            numbers: ResponseNumbers::parse(bhs),
             status: LoginStatus::from(bhs.u16_at(36)),
         })
     }
@@ -65,7 +58,7 @@ impl LoginResponse {
         bhs.put(8, self.isid.0);
         bhs.put_u16(14, self.tsih.0);
         bhs.put_u32(16, self.itt.0);
-        put_response_numbers(&mut bhs, self.stat_sn, self.exp_cmd_sn, self.max_cmd_sn);
+        self.numbers.put(&mut bhs);
         bhs.put_u16(36, self.status.code());
         bhs
     }

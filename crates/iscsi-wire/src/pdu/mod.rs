@@ -107,15 +107,58 @@ fn put_request_numbers(bhs: &mut Bhs, cmd_sn: CmdSn, exp_stat_sn: StatSn) {
     bhs.put_u32(28, exp_stat_sn.0);
 }
 
-/// StatSN, ExpCmdSN and MaxCmdSN, which have the same place in every target PDU.
-fn response_numbers(bhs: &Bhs) -> (StatSn, CmdSn, CmdSn) {
-    (StatSn(bhs.u32_at(24)), CmdSn(bhs.u32_at(28)), CmdSn(bhs.u32_at(32)))
+/// The numbers of a target, which have the same place in all of its PDUs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ResponseNumbers {
+    /// StatSN. Where a PDU takes none, its own description says what it means; in Data-In it counts with S only.
+    pub stat_sn: StatSn,
+    /// ExpCmdSN: the next CmdSN that the target expects.
+    pub exp_cmd_sn: CmdSn,
+    /// MaxCmdSN: the last CmdSN that the target accepts now.
+    pub max_cmd_sn: CmdSn,
 }
 
-fn put_response_numbers(bhs: &mut Bhs, stat_sn: StatSn, exp_cmd_sn: CmdSn, max_cmd_sn: CmdSn) {
-    bhs.put_u32(24, stat_sn.0);
-    bhs.put_u32(28, exp_cmd_sn.0);
-    bhs.put_u32(32, max_cmd_sn.0);
+impl ResponseNumbers {
+    fn parse(bhs: &Bhs) -> Self {
+        Self {
+            stat_sn: StatSn(bhs.u32_at(24)),
+            exp_cmd_sn: CmdSn(bhs.u32_at(28)),
+            max_cmd_sn: CmdSn(bhs.u32_at(32)),
+        }
+    }
+
+    fn put(&self, bhs: &mut Bhs) {
+        bhs.put_u32(24, self.stat_sn.0);
+        bhs.put_u32(28, self.exp_cmd_sn.0);
+        bhs.put_u32(32, self.max_cmd_sn.0);
+    }
+}
+
+/// Residual Count with the two flags that say what it counts (RFC 7143 11.4.1, 11.4.5): at most one of them is set, and without
+/// either there is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ResidualCount {
+    /// O: `bytes` did not fit.
+    pub overflow: bool,
+    /// U: `bytes` were not needed.
+    pub underflow: bool,
+    /// The count in bytes.
+    pub bytes: u32,
+}
+
+impl ResidualCount {
+    /// The difference between the Expected Data Transfer Length and the SCSI transfer length, both in bytes.
+    //= rfc7143 11.4.5 RES-01 RES-02
+    pub fn of(expected: u32, transferred: u64) -> Self {
+        let expected = u64::from(expected);
+        let bytes = u32::try_from(expected.abs_diff(transferred)).unwrap_or(u32::MAX);
+        Self { overflow: transferred > expected, underflow: transferred < expected, bytes }
+    }
+
+    /// Whether both flags are set, which no target may do.
+    pub fn is_contradictory(&self) -> bool {
+        self.overflow && self.underflow
+    }
 }
 
 /// T, CSG and NSG of byte 1 of the Login PDUs. NSG is reserved, so ignored, while T is 0.

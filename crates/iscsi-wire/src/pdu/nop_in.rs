@@ -1,5 +1,5 @@
-use super::{FINAL, put_response_numbers, response_numbers};
-use crate::{Bhs, CmdSn, Itt, Lun, Opcode, StatSn, Ttt, WireError};
+use super::{FINAL, ResponseNumbers};
+use crate::{Bhs, Itt, Lun, Opcode, Ttt, WireError};
 
 /// NOP-In (RFC 7143 11.19): answer to a NOP-Out, or the target's own ping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,26 +10,19 @@ pub struct NopIn {
     pub itt: Itt,
     /// Not reserved when the target requests an answer.
     pub ttt: Ttt,
-    /// StatSN; the next one, not consumed, when `itt` is reserved.
-    pub stat_sn: StatSn,
-    /// ExpCmdSN: the next CmdSN that the target expects.
-    pub exp_cmd_sn: CmdSn,
-    /// MaxCmdSN: the last CmdSN that the target accepts now.
-    pub max_cmd_sn: CmdSn,
+    /// StatSN (the next one, not consumed, when `itt` is reserved), ExpCmdSN and MaxCmdSN.
+    pub numbers: ResponseNumbers,
 }
 
 impl NopIn {
     /// Reads the header.
     pub fn parse(bhs: &Bhs) -> Result<Self, WireError> {
         bhs.expect(Opcode::NopIn)?;
-        let (stat_sn, exp_cmd_sn, max_cmd_sn) = response_numbers(bhs);
         Ok(NopIn {
             lun: bhs.lun(),
             itt: bhs.itt(),
             ttt: Ttt(bhs.u32_at(20)),
-            stat_sn,
-            exp_cmd_sn,
-            max_cmd_sn,
+            numbers: ResponseNumbers::parse(bhs),
         })
     }
 
@@ -40,7 +33,7 @@ impl NopIn {
         bhs.put_lun(self.lun);
         bhs.put_u32(16, self.itt.0);
         bhs.put_u32(20, self.ttt.0);
-        put_response_numbers(&mut bhs, self.stat_sn, self.exp_cmd_sn, self.max_cmd_sn);
+        self.numbers.put(&mut bhs);
         bhs
     }
 }

@@ -1,5 +1,5 @@
-use super::{FINAL, put_response_numbers, response_numbers};
-use crate::{Bhs, CmdSn, Itt, Lun, Opcode, R2tSn, StatSn, Ttt, WireError};
+use super::{FINAL, ResponseNumbers};
+use crate::{Bhs, Itt, Lun, Opcode, R2tSn, Ttt, WireError};
 
 /// Ready To Transfer (RFC 7143 11.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,12 +10,8 @@ pub struct R2t {
     pub itt: Itt,
     /// Target Transfer Tag of the requested sequence.
     pub ttt: Ttt,
-    /// StatSN, the next one; an R2T does not consume it.
-    pub stat_sn: StatSn,
-    /// ExpCmdSN: the next CmdSN that the target expects.
-    pub exp_cmd_sn: CmdSn,
-    /// MaxCmdSN: the last CmdSN that the target accepts now.
-    pub max_cmd_sn: CmdSn,
+    /// StatSN (the next one; an R2T does not consume it), ExpCmdSN and MaxCmdSN.
+    pub numbers: ResponseNumbers,
     /// R2TSN inside the command.
     pub r2t_sn: R2tSn,
     /// Offset of the requested data, in bytes.
@@ -28,14 +24,11 @@ impl R2t {
     /// Reads the header.
     pub fn parse(bhs: &Bhs) -> Result<Self, WireError> {
         bhs.expect(Opcode::R2t)?;
-        let (stat_sn, exp_cmd_sn, max_cmd_sn) = response_numbers(bhs);
         Ok(R2t {
             lun: bhs.lun(),
             itt: bhs.itt(),
             ttt: Ttt(bhs.u32_at(20)),
-            stat_sn,
-            exp_cmd_sn,
-            max_cmd_sn,
+            numbers: ResponseNumbers::parse(bhs),
             r2t_sn: R2tSn(bhs.u32_at(36)),
             buffer_offset: bhs.u32_at(40),
             desired_data_transfer_length: bhs.u32_at(44),
@@ -49,7 +42,7 @@ impl R2t {
         bhs.put_lun(self.lun);
         bhs.put_u32(16, self.itt.0);
         bhs.put_u32(20, self.ttt.0);
-        put_response_numbers(&mut bhs, self.stat_sn, self.exp_cmd_sn, self.max_cmd_sn);
+        self.numbers.put(&mut bhs);
         bhs.put_u32(36, self.r2t_sn.0);
         bhs.put_u32(40, self.buffer_offset);
         bhs.put_u32(44, self.desired_data_transfer_length);

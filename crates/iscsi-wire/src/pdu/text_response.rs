@@ -1,5 +1,5 @@
-use super::{CONTINUE, FINAL, put_response_numbers, response_numbers};
-use crate::{Bhs, CmdSn, Itt, Lun, Opcode, StatSn, Ttt, WireError};
+use super::{CONTINUE, FINAL, ResponseNumbers};
+use crate::{Bhs, Itt, Lun, Opcode, Ttt, WireError};
 
 /// Text Response (RFC 7143 11.11). The text is the data segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,28 +14,21 @@ pub struct TextResponse {
     pub itt: Itt,
     /// To be copied into the next request; reserved with F.
     pub ttt: Ttt,
-    /// StatSN.
-    pub stat_sn: StatSn,
-    /// ExpCmdSN: the next CmdSN that the target expects.
-    pub exp_cmd_sn: CmdSn,
-    /// MaxCmdSN: the last CmdSN that the target accepts now.
-    pub max_cmd_sn: CmdSn,
+    /// StatSN, ExpCmdSN and MaxCmdSN.
+    pub numbers: ResponseNumbers,
 }
 
 impl TextResponse {
     /// Reads the header.
     pub fn parse(bhs: &Bhs) -> Result<Self, WireError> {
         bhs.expect(Opcode::TextResponse)?;
-        let (stat_sn, exp_cmd_sn, max_cmd_sn) = response_numbers(bhs);
         Ok(TextResponse {
             final_bit: bhs.flag(FINAL),
             continue_bit: bhs.flag(CONTINUE),
             lun: bhs.lun(),
             itt: bhs.itt(),
             ttt: Ttt(bhs.u32_at(20)),
-            stat_sn,
-            exp_cmd_sn,
-            max_cmd_sn,
+            numbers: ResponseNumbers::parse(bhs),
         })
     }
 
@@ -47,7 +40,7 @@ impl TextResponse {
         bhs.put_lun(self.lun);
         bhs.put_u32(16, self.itt.0);
         bhs.put_u32(20, self.ttt.0);
-        put_response_numbers(&mut bhs, self.stat_sn, self.exp_cmd_sn, self.max_cmd_sn);
+        self.numbers.put(&mut bhs);
         bhs
     }
 }

@@ -6,7 +6,7 @@
 //! ```
 //! A number may be a name. A name is bound by its first use, and stands for the same value from then on; `x+1` counts from it.
 
-use crate::{CmdSn, Isid, Lun, Opcode, StatSn, Tsih, parse_number};
+use crate::{CmdSn, Isid, Lun, Opcode, ResponseNumbers, StatSn, Tsih, parse_number};
 use std::collections::BTreeMap;
 
 /// Fields whose values may be names: tags, which the peers choose, and numbers that count.
@@ -312,12 +312,8 @@ pub struct Usual {
     pub tsih: Tsih,
     /// CID.
     pub cid: crate::Cid,
-    /// StatSN of what a target sends.
-    pub stat_sn: StatSn,
-    /// ExpCmdSN of what a target sends.
-    pub exp_cmd_sn: CmdSn,
-    /// MaxCmdSN of what a target sends.
-    pub max_cmd_sn: CmdSn,
+    /// The numbers of what a target sends.
+    pub numbers: ResponseNumbers,
 }
 
 /// One PDU as a line.
@@ -460,9 +456,7 @@ mod tests {
         let usual = Usual {
             cmd_sn: CmdSn(5),
             exp_stat_sn: StatSn(6),
-            stat_sn: StatSn(8),
-            exp_cmd_sn: CmdSn(5),
-            max_cmd_sn: CmdSn(9),
+            numbers: ResponseNumbers { stat_sn: StatSn(8), exp_cmd_sn: CmdSn(5), max_cmd_sn: CmdSn(9) },
             ..Usual::default()
         };
         for text in [

@@ -10,7 +10,7 @@ use blockstore::{BlockStore, StoreError};
 use lun::{Host, Unit};
 use nbd::wire::{option, reply};
 use nbd::{Denied, Export, Exports, Options, Peer, Server};
-use scsi::{LogicalUnit, LuConfig, Outcome, PiField};
+use scsi::{LogicalUnit, LuConfig, MediumConfig, Outcome, PiField};
 
 pub const SIZE: u64 = 8 << 20;
 pub const MEMORY: u64 = 4 << 20;
@@ -76,10 +76,13 @@ impl Lab {
     pub fn with(store: Arc<dyn BlockStore>, change: impl FnOnce(LuConfig) -> LuConfig) -> Self {
         let geometry = store.geometry();
         let config = LuConfig {
-            blocks: geometry.blocks(),
-            block_bytes: geometry.logical_block_bytes,
-            thin: geometry.discard_granularity_bytes != 0,
-            write_cache: true,
+            medium: MediumConfig {
+                blocks: geometry.blocks(),
+                block_bytes: geometry.logical_block_bytes,
+                thin: geometry.discard_granularity_bytes != 0,
+                write_cache: true,
+                ..MediumConfig::default()
+            },
             ..LuConfig::default()
         };
         let unit = Unit::new(LogicalUnit::new(change(config)), store, 4, Arc::new(Nobody));

@@ -187,7 +187,10 @@ fn a_reservation_of_another_host_holds_against_a_client() {
 #[test]
 fn a_unit_that_is_protected_against_writes_says_so_and_refuses_them() {
     let store = Arc::new(RamStore::new(SIZE, 512).unwrap());
-    let lab = Lab::with(store, |config| scsi::LuConfig { read_only: true, ..config });
+    let lab = Lab::with(store, |config| scsi::LuConfig {
+        medium: scsi::MediumConfig { read_only: true, ..config.medium },
+        ..config
+    });
     let mut probe = lab.client();
     probe.greet();
     probe.option(option::EXPORT_NAME, b"");

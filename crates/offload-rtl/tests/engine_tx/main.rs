@@ -14,14 +14,15 @@ use std::collections::BTreeMap;
 use campaign::length;
 use common::{BASE, BOTH_DIGESTS, Bench, DATA_ADDR, MEMORY_BYTES, RAW_SLOTS, SGL_ADDR, open_conn, response};
 use host::{Circuit, Host, Pace};
-use iscsi_wire::{CmdSn, Itt, Lun, R2t, R2tSn, ScsiResponse, StatSn, Ttt};
+use iscsi_wire::{CmdSn, Itt, Lun, R2t, R2tSn, ResponseNumbers, ScsiResponse, StatSn, Ttt};
 use offload::encoding::{
     Abort, CommandState, Completion, DescriptorKind, OpenConn, PostTask, SendRaw, SetParams, SetPoly,
     SglElement, TaskDone, TaskResult, raw_flags, task_flags,
 };
 use offload::{Engine, HostMem};
 use offload_rtl::{
-    Burst, EngineTx, EngineTxInputs, StoreReply, StoreRequest, TaskView, TxCycle, TxInputs, TxPart, Width,
+    Burst, EngineTx, EngineTxInputs, StoreReply, StoreRequest, TaskView, TxCycle, TxInputs, TxPart, TxReady,
+    Width,
 };
 
 const SEND_ADDR: u64 = BASE + 0x30000;
@@ -105,7 +106,10 @@ impl Pair {
 
     /// One cycle, and what the task store does in it.
     fn step(&mut self, room: bool) -> TxCycle {
-        let said = self.host.step(&mut self.bench.memory, TxInputs { room, ..TxInputs::default() });
+        let said = self.host.step(
+            &mut self.bench.memory,
+            TxInputs { ready: TxReady { room, ..TxReady::default() }, ..TxInputs::default() },
+        );
         if let Some(request) = self.host.circuit.request.take() {
             let (result, index, itt) = self.serve(request);
             self.host.circuit.reply = Some(StoreReply { result: result.0, index, itt });
@@ -168,7 +172,7 @@ impl Pair {
             assert!(self.host.cycles < limit, "it does not come to an end");
             let said = self.step(room);
             let waits = self.host.circuit.descriptor.is_some() || self.host.circuit.reply.is_some();
-            quiet = if said.idle && !waits && self.host.ending.is_empty() { quiet + 1 } else { 0 };
+            quiet = if said.state.idle && !waits && self.host.ending.is_empty() { quiet + 1 } else { 0 };
         }
     }
 
@@ -425,9 +429,7 @@ impl Pair {
             lun,
             itt: Itt(task.itt),
             ttt: Ttt(ttt),
-            stat_sn: StatSn(self.next_stat_sn),
-            exp_cmd_sn,
-            max_cmd_sn,
+            numbers: ResponseNumbers { stat_sn: StatSn(self.next_stat_sn), exp_cmd_sn, max_cmd_sn },
             r2t_sn: R2tSn(r2t_sn),
             buffer_offset: offset,
             desired_data_transfer_length: length,

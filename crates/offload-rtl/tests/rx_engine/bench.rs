@@ -8,8 +8,8 @@ use offload::encoding::{
 };
 use offload::{Engine, FlatMemory, HostMem, SoftwareEngine};
 use offload_rtl::{
-    RxConnection, RxEngine, RxEntry, RxInputs, RxOutputs, RxR2t, RxReply, StoreRequest, TaskPost, TxPart,
-    Width,
+    RxConnection, RxEngine, RxEntry, RxInputs, RxOutputs, RxR2t, RxReady, RxReply, StoreRequest, TaskPost,
+    TxPart, Width,
 };
 
 use super::random::{BASE, DATA_ADDR, LIST_ADDR, MEMORY_BYTES};
@@ -80,7 +80,7 @@ impl Bench {
             last_write: 0,
         };
         // The narrow CRC unit fills its tables.
-        (0..200).for_each(|_| assert_eq!(bench.rtl.cycle(&RxInputs::default()).failed, 0));
+        (0..200).for_each(|_| assert_eq!(bench.rtl.cycle(&RxInputs::default()).state.failed, 0));
         bench.reopen(open);
         bench
     }
@@ -121,15 +121,12 @@ impl Bench {
     fn cycle(&mut self, beat: Option<&[u8]>, request: Option<StoreRequest>, more: RxInputs) -> RxOutputs {
         let busy = self.pace.busy;
         let mut ready = || self.random.u8(..100) >= busy;
+        let [run, write, room, done, r2t, ended] = std::array::from_fn(|_| ready());
         let inputs = RxInputs {
             beat,
             request,
-            run_ready: ready(),
-            write_ready: ready(),
-            room: ready(),
-            done_ready: ready(),
-            r2t_ready: ready(),
-            ended_ready: ready(),
+            ready: RxReady { run, write, done, r2t, ended },
+            room,
             answer: match self.host.answers.front() {
                 Some((refused, 0)) => Some(*refused),
                 _ => None,
@@ -140,7 +137,7 @@ impl Bench {
         };
         let out = self.rtl.cycle(&inputs);
         self.cycles += 1;
-        assert_eq!(out.failed, 0, "an assert of the circuit has failed");
+        assert_eq!(out.state.failed, 0, "an assert of the circuit has failed");
         if inputs.answer.is_some() {
             self.host.answers.pop_front();
         }
@@ -173,7 +170,7 @@ impl Bench {
         let mut quiet = 0;
         while quiet < patience {
             let out = self.cycle(None, None, RxInputs::default());
-            let active = out.busy
+            let active = out.state.busy
                 || out.run.is_some()
                 || out.reply.is_some()
                 || out.r2t.is_some()
@@ -296,7 +293,7 @@ impl Bench {
                 sent += count;
                 next = None;
             }
-            let active = out.accepted || out.busy || !offered;
+            let active = out.accepted || out.state.busy || !offered;
             idle = if active { 0 } else { idle + 1 };
             stopped = out.stopped;
         }
@@ -345,9 +342,13 @@ impl Bench {
         assert!(self.rtl_memory == self.twin_memory, "host memory");
         let out = self.cycle(None, None, RxInputs::default());
         let session = self.session();
-        assert_eq!(out.numbers, (session.exp_cmd_sn, session.max_cmd_sn, session.next_stat_sn), "numbers");
+        assert_eq!(
+            out.state.numbers,
+            (session.exp_cmd_sn, session.max_cmd_sn, session.next_stat_sn),
+            "numbers"
+        );
         assert_eq!(session.exp_stat_sn, session.next_stat_sn, "at level 0 no status is held");
-        assert_eq!((out.raw_free, out.tasks), (session.raw_slots_free, session.commands));
+        assert_eq!((out.state.raw_free, out.state.tasks), (session.raw_slots_free, session.commands));
         let tables = self.twin.tables();
         let r2ts: Vec<_> = tables.r2ts.iter().filter(|r2t| r2t.ttt != u32::MAX).collect();
         assert_eq!(r2ts.len(), self.host.r2ts.len(), "R2Ts");

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use offload::{FlatMemory, HostMem};
 use offload_rtl::{
-    Burst, Element, MemBeat, Peek, RawBeat, Snack, TaskView, Tx, TxCycle, TxInputs, TxPost, Width,
+    Burst, Element, MemBeat, Peek, RawBeat, Snack, TaskView, Tx, TxCycle, TxInputs, TxPost, TxReady, Width,
 };
 
 /// How the surroundings behave.
@@ -149,8 +149,8 @@ impl<C: Circuit> Host<C> {
         given.exp_stat_sn = self.exp_stat_sn;
         given.ended = self.ending.front().copied();
         given.max_cmd_sn = self.max_cmd_sn;
-        given.ready = !self.percent(self.pace.busy);
-        given.mem_ready = !self.percent(self.pace.slow);
+        given.ready.stream = !self.percent(self.pace.busy);
+        given.ready.memory = !self.percent(self.pace.slow);
         if let Some(before) = &self.before {
             given.element = self.elements.get(usize::from(before.element)).copied().unwrap_or_default();
             // An index that was answered is not asked for again.
@@ -173,18 +173,18 @@ impl<C: Circuit> Host<C> {
         }
         let said = self.circuit.cycle(&given);
         self.cycles += 1;
-        assert_eq!(said.failed, 0, "an assert of the circuit has failed");
+        assert_eq!(said.state.failed, 0, "an assert of the circuit has failed");
         self.take(&given, &said, memory);
         self.before = Some(said.clone());
         said
     }
 
     fn take(&mut self, given: &TxInputs, said: &TxCycle, memory: &mut FlatMemory) {
-        self.cmd_sn = said.cmd_sn;
-        if said.ended_taken {
+        self.cmd_sn = said.state.cmd_sn;
+        if said.taken.ended {
             self.ending.pop_front();
         }
-        if said.mem_data_taken
+        if said.taken.mem_data
             && let (Some(read), Some(beat)) = (self.reads.front_mut(), &given.mem_data)
         {
             read.at += beat.bytes.len();
@@ -205,7 +205,7 @@ impl<C: Circuit> Host<C> {
         if let Some((index, part)) = said.write {
             self.tasks.get_mut(&index).expect("a part of a task that exists").tx = part;
         }
-        if said.raw_taken
+        if said.taken.raw
             && let Some(before) = &self.before
         {
             self.raw[usize::from(before.raw_numbered)].pop_front();
@@ -224,18 +224,18 @@ impl<C: Circuit> Host<C> {
     }
 
     pub fn post(&mut self, memory: &mut FlatMemory, post: TxPost) {
-        self.until(memory, &TxInputs { post: Some(post), ..TxInputs::default() }, |said| said.posted);
+        self.until(memory, &TxInputs { post: Some(post), ..TxInputs::default() }, |said| said.taken.post);
     }
 
     pub fn r2t(&mut self, memory: &mut FlatMemory, burst: Burst) {
-        self.until(memory, &TxInputs { r2t: Some(burst), ..TxInputs::default() }, |said| said.r2t_taken);
+        self.until(memory, &TxInputs { r2t: Some(burst), ..TxInputs::default() }, |said| said.taken.r2t);
     }
 
     /// A task has left the command table.
     pub fn end(&mut self, memory: &mut FlatMemory, index: u8) {
         self.tasks.remove(&index);
         self.ending.push_back(index);
-        self.until(memory, &TxInputs::default(), |said| said.ended_taken);
+        self.until(memory, &TxInputs::default(), |said| said.taken.ended);
     }
 
     /// Runs until everything that may be sent was sent; ends the tasks whose memory is refused.
@@ -244,8 +244,11 @@ impl<C: Circuit> Host<C> {
         let mut quiet = 0;
         while quiet < 2 {
             assert!(self.cycles < limit, "it does not come to an end");
-            let said = self.step(memory, TxInputs { room: true, ..TxInputs::default() });
-            quiet = if said.idle { quiet + 1 } else { 0 };
+            let said = self.step(
+                memory,
+                TxInputs { ready: TxReady { room: true, ..TxReady::default() }, ..TxInputs::default() },
+            );
+            quiet = if said.state.idle { quiet + 1 } else { 0 };
             if let Some(itt) = said.fault {
                 let found = self.tasks.iter().find(|(_, task)| task.itt == itt);
                 let index = *found.expect("the fault of a task that exists").0;

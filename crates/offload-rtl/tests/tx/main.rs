@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use campaign::length;
 use common::{BASE, Bench, DATA_ADDR, MEMORY_BYTES, RAW_SLOTS, SGL_ADDR, open_conn, response};
 use host::{FULL, Host, Pace};
-use iscsi_wire::{Bhs, CmdSn, Itt, Lun, NopIn, R2t, R2tSn, ScsiResponse, StatSn, Ttt};
+use iscsi_wire::{Bhs, CmdSn, Itt, Lun, NopIn, R2t, R2tSn, ResponseNumbers, ScsiResponse, StatSn, Ttt};
 use offload::encoding::{
     Abort, CommandState, Completion, OpenConn, PostTask, SendRaw, SetParams, SglElement, SnackState,
     TaskResult, conn_flags, raw_flags, task_flags,
@@ -223,9 +223,7 @@ impl Pair {
             lun,
             itt: Itt(task.itt),
             ttt: Ttt(ttt),
-            stat_sn: StatSn(self.next_stat_sn),
-            exp_cmd_sn,
-            max_cmd_sn,
+            numbers: ResponseNumbers { stat_sn: StatSn(self.next_stat_sn), exp_cmd_sn, max_cmd_sn },
             r2t_sn: R2tSn(r2t_sn),
             buffer_offset: offset,
             desired_data_transfer_length: length,
@@ -258,8 +256,12 @@ impl Pair {
         let (exp_cmd_sn, max_cmd_sn) = self.window();
         let stat_sn = StatSn(self.next_stat_sn);
         self.next_stat_sn = self.next_stat_sn.wrapping_add(1);
-        let nop =
-            NopIn { lun: Lun(0), itt: Itt(0x7000_0000), ttt: Ttt::RESERVED, stat_sn, exp_cmd_sn, max_cmd_sn };
+        let nop = NopIn {
+            lun: Lun(0),
+            itt: Itt(0x7000_0000),
+            ttt: Ttt::RESERVED,
+            numbers: ResponseNumbers { stat_sn, exp_cmd_sn, max_cmd_sn },
+        };
         self.arrives(nop.to_bhs());
         self.bench.completions();
     }

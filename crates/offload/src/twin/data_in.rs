@@ -1,6 +1,6 @@
 //! Data-In: direct placement into the task's memory (RFC 7143 11.7).
 
-use iscsi_wire::{DataIn, DataSn, Itt};
+use iscsi_wire::{DataIn, DataSn, Itt, ResidualCount};
 
 use super::Host;
 use super::connection::Connection;
@@ -62,8 +62,8 @@ impl Connection {
             return Ok(Verdict::Done);
         }
         if pdu.status_bit
-            && held != Some(pdu.stat_sn)
-            && self.take_stat_sn(pdu.stat_sn, host.now_us)? == Seen::Duplicate
+            && held != Some(pdu.numbers.stat_sn)
+            && self.take_stat_sn(pdu.numbers.stat_sn, host.now_us)? == Seen::Duplicate
         {
             return Err(Verdict::Stop(StopReason::PROTOCOL));
         }
@@ -75,12 +75,12 @@ impl Connection {
         }
         task.bytes_received += data.len() as u32;
         if pdu.status_bit {
-            task.held_stat_sn = Some(pdu.stat_sn);
+            task.held_stat_sn = Some(pdu.numbers.stat_sn);
             task.status = Some(TaskDone {
                 status: pdu.status,
-                residual_flags: flags(pdu.overflow, pdu.underflow),
-                residual_count: pdu.residual_count,
-                stat_sn: pdu.stat_sn.0,
+                residual_flags: flags(pdu.residual_count),
+                residual_count: pdu.residual_count.bytes,
+                stat_sn: pdu.numbers.stat_sn.0,
                 ..TaskDone::default()
             });
         }
@@ -102,7 +102,7 @@ impl Connection {
         let end = pdu.buffer_offset.checked_add(length as u32).filter(|end| *end <= task.post.edtl);
         let offsets = (pdu.buffer_offset, end.ok_or(PROTOCOL)?);
         let status_wrong = pdu.status_bit
-            && (!pdu.final_bit || pdu.status == CHECK_CONDITION || pdu.overflow && pdu.underflow);
+            && (!pdu.final_bit || pdu.status == CHECK_CONDITION || pdu.residual_count.is_contradictory());
         if !task.reads() || status_wrong {
             return Err(PROTOCOL);
         }
@@ -147,18 +147,20 @@ impl Connection {
     //= rfc7143 7.8 DIG-12
     pub(super) fn lose_data_in(&mut self, pdu: &DataIn, length: usize, now_us: u64) -> Result<bool, Verdict> {
         let (place, offsets) = match self.check_data_in(pdu, length) {
-            Err(Verdict::Raw(_)) => return Ok(pdu.status_bit && self.lose_status_pdu(pdu.stat_sn, now_us)),
+            Err(Verdict::Raw(_)) => {
+                return Ok(pdu.status_bit && self.lose_status_pdu(pdu.numbers.stat_sn, now_us));
+            }
             checked => checked?,
         };
         let deadline_us = self.snack_deadline(now_us);
         let held = self.tasks.get(&pdu.itt.0).and_then(|task| task.held_stat_sn);
-        if pdu.status_bit && place != Place::Duplicate && held != Some(pdu.stat_sn) {
+        if pdu.status_bit && place != Place::Duplicate && held != Some(pdu.numbers.stat_sn) {
             // Its replica brings the status again: the number itself is not missing.
-            self.take_stat_sn(pdu.stat_sn, now_us)?;
+            self.take_stat_sn(pdu.numbers.stat_sn, now_us)?;
         }
         let Some(task) = self.tasks.get_mut(&pdu.itt.0) else { return Ok(false) };
         if pdu.status_bit && place != Place::Duplicate {
-            task.held_stat_sn = Some(pdu.stat_sn);
+            task.held_stat_sn = Some(pdu.numbers.stat_sn);
         }
         match place {
             Place::Due | Place::Ahead => {
@@ -183,7 +185,7 @@ impl Connection {
 }
 
 /// Bits of [`residual_flags`].
-pub(super) fn flags(overflow: bool, underflow: bool) -> u8 {
+pub(super) fn flags(count: ResidualCount) -> u8 {
     let bit = |on: bool, flag: u8| if on { flag } else { 0 };
-    bit(overflow, residual_flags::OVERFLOW) | bit(underflow, residual_flags::UNDERFLOW)
+    bit(count.overflow, residual_flags::OVERFLOW) | bit(count.underflow, residual_flags::UNDERFLOW)
 }

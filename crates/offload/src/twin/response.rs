@@ -27,32 +27,32 @@ impl Connection {
     ) -> Result<Verdict, Verdict> {
         let task = self.tasks.get(&pdu.itt.0).filter(|task| task.sent);
         let task = task.ok_or(Verdict::Raw(RawReason::NO_TASK))?;
-        if self.recovers() && self.is_duplicate(pdu.stat_sn) {
+        if self.recovers() && self.is_duplicate(pdu.numbers.stat_sn) {
             return Ok(Verdict::Done);
         }
-        if pdu.overflow && pdu.underflow || task.status.is_some() {
+        if pdu.residual_count.is_contradictory() || task.status.is_some() {
             return Err(Verdict::Stop(StopReason::PROTOCOL));
         }
         if task.writes() {
             // R2Ts that are missing are needed no more: the target has decided without the data.
             let itt = pdu.itt;
-            self.take_stat_sn(pdu.stat_sn, host.now_us)?;
+            self.take_stat_sn(pdu.numbers.stat_sn, host.now_us)?;
             self.snacks.forget_task(itt);
         } else {
-            self.take_stat_sn(pdu.stat_sn, host.now_us)?;
+            self.take_stat_sn(pdu.numbers.stat_sn, host.now_us)?;
             self.count_promised(pdu, host.now_us);
         }
         let Some(task) = self.tasks.get_mut(&pdu.itt.0) else { return Ok(Verdict::Done) };
         let sense = &data[..data.len().min(usize::from(SENSE_AREA_BYTES))];
         let placed = sense.is_empty() || host.memory.write(task.post.sense_addr, sense).is_ok();
-        task.held_stat_sn = Some(pdu.stat_sn);
+        task.held_stat_sn = Some(pdu.numbers.stat_sn);
         task.status = Some(TaskDone {
             status: pdu.status,
             response: pdu.response,
-            residual_flags: flags(pdu.overflow, pdu.underflow),
-            residual_count: pdu.residual_count,
+            residual_flags: flags(pdu.residual_count),
+            residual_count: pdu.residual_count.bytes,
             sense_bytes: if placed { sense.len() as u16 } else { 0 },
-            stat_sn: pdu.stat_sn.0,
+            stat_sn: pdu.numbers.stat_sn.0,
             ..TaskDone::default()
         });
         if placed {

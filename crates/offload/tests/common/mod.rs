@@ -3,7 +3,8 @@
 
 use crc::{CRC_32_ISCSI, Crc};
 use iscsi_wire::{
-    Bhs, CmdSn, DataIn, DataSn, Itt, Lun, R2t, R2tSn, ScsiResponse, StatSn, Ttt, padded_length,
+    Bhs, CmdSn, DataIn, DataSn, Itt, Lun, R2t, R2tSn, ResidualCount, ResponseNumbers, ScsiResponse, StatSn,
+    Ttt, padded_length,
 };
 use offload::encoding::{
     Completion, NeedResync, OpenConn, PostTask, SglElement, TaskDone, conn_flags, task_flags,
@@ -224,9 +225,7 @@ impl<E: Engine> Bench<E> {
             lun: LUN,
             itt: Itt(itt),
             ttt: Ttt(ttt),
-            stat_sn: StatSn(100),
-            exp_cmd_sn: CmdSn(11),
-            max_cmd_sn: CmdSn(40),
+            numbers: ResponseNumbers { stat_sn: StatSn(100), exp_cmd_sn: CmdSn(11), max_cmd_sn: CmdSn(40) },
             r2t_sn: R2tSn(r2t_sn),
             buffer_offset: offset,
             desired_data_transfer_length: length,
@@ -239,38 +238,32 @@ pub fn data_in(itt: u32, data_sn: u32, offset: u32, stat_sn: Option<u32>) -> Dat
     DataIn {
         final_bit: stat_sn.is_some(),
         acknowledge: false,
-        overflow: false,
-        underflow: false,
         status_bit: stat_sn.is_some(),
         status: 0,
         lun: Lun(0),
         itt: Itt(itt),
         ttt: Ttt::RESERVED,
-        stat_sn: StatSn(stat_sn.unwrap_or(0)),
-        exp_cmd_sn: CmdSn(11),
-        max_cmd_sn: CmdSn(40),
+        numbers: ResponseNumbers {
+            stat_sn: StatSn(stat_sn.unwrap_or(0)),
+            exp_cmd_sn: CmdSn(11),
+            max_cmd_sn: CmdSn(40),
+        },
         data_sn: DataSn(data_sn),
         buffer_offset: offset,
-        residual_count: 0,
+        residual_count: ResidualCount::default(),
     }
 }
 
 pub fn response(itt: u32, stat_sn: u32, exp_data_sn: u32) -> ScsiResponse {
     ScsiResponse {
-        bidi_overflow: false,
-        bidi_underflow: false,
-        overflow: false,
-        underflow: false,
         response: 0,
         status: 0,
         itt: Itt(itt),
         snack_tag: 0,
-        stat_sn: StatSn(stat_sn),
-        exp_cmd_sn: CmdSn(11),
-        max_cmd_sn: CmdSn(40),
+        numbers: ResponseNumbers { stat_sn: StatSn(stat_sn), exp_cmd_sn: CmdSn(11), max_cmd_sn: CmdSn(40) },
         exp_data_sn: DataSn(exp_data_sn),
-        bidi_residual_count: 0,
-        residual_count: 0,
+        bidi_residual_count: ResidualCount::default(),
+        residual_count: ResidualCount::default(),
     }
 }
 

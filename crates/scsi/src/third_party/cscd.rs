@@ -54,8 +54,10 @@ pub(super) fn parse(lu: &LogicalUnit, descriptor: &[u8], at: usize) -> Result<Cs
     }
     let (code_set, kind, value) = (descriptor[4] & 0x0f, descriptor[5] & 0x0f, &descriptor[8..8 + length]);
     let is_it = |config: &LuConfig| match (code_set, kind) {
-        (BINARY, NAA) => config.naa.to_bytes() == value,
-        (BINARY, UUID) => config.uuid.is_some_and(|uuid| crate::vpd::uuid_identifier(&uuid) == value),
+        (BINARY, NAA) => config.identity.naa.to_bytes() == value,
+        (BINARY, UUID) => {
+            config.identity.uuid.is_some_and(|uuid| crate::vpd::uuid_identifier(&uuid) == value)
+        }
         // Compare the whole name: the start of a name may match another unit too, and a copy to that unit destroys its data.
         (ASCII, T10_VENDOR) => crate::vpd::vendor_identifier(config) == value,
         _ => false,
@@ -81,10 +83,10 @@ pub(super) fn parse(lu: &LogicalUnit, descriptor: &[u8], at: usize) -> Result<Cs
 /// An identification descriptor of a unit.
 pub(super) fn descriptor(config: &LuConfig) -> [u8; BYTES] {
     let mut bytes = [0; BYTES];
-    let naa = config.naa.to_bytes();
+    let naa = config.identity.naa.to_bytes();
     (bytes[0], bytes[4], bytes[5], bytes[7]) = (IDENTIFICATION, BINARY, NAA, naa.len() as u8);
     bytes[8..8 + naa.len()].copy_from_slice(&naa);
-    bytes[29..].copy_from_slice(&config.block_bytes.to_be_bytes()[1..]);
+    bytes[29..].copy_from_slice(&config.medium.block_bytes.to_be_bytes()[1..]);
     bytes
 }
 

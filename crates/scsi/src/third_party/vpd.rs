@@ -36,7 +36,7 @@ pub(crate) fn third_party_copy(request: &Request<'_>) -> Vec<u8> {
         limits[6..8].copy_from_slice(&MAX_RANGES.to_be_bytes());
         limits[8..12].copy_from_slice(&token::MAX_TIMEOUT_S.to_be_bytes());
         limits[12..16].copy_from_slice(&token::DEFAULT_TIMEOUT_S.to_be_bytes());
-        let blocks = MAX_TOKEN_BYTES / u64::from(config.block_bytes);
+        let blocks = MAX_TOKEN_BYTES / u64::from(config.medium.block_bytes);
         limits[16..24].copy_from_slice(&blocks.to_be_bytes());
         limits[24..32].copy_from_slice(&blocks.to_be_bytes());
         page.extend(descriptor(BLOCK_DEVICE_ROD_LIMITS, limits));
@@ -89,7 +89,7 @@ pub(crate) fn third_party_copy(request: &Request<'_>) -> Vec<u8> {
     general[..4].copy_from_slice(&u32::from(MAX_CONCURRENT).to_be_bytes());
     general[4..8].copy_from_slice(&u32::from(MAX_CONCURRENT).to_be_bytes());
     general[8..12].copy_from_slice(&MAX_SEGMENT_BYTES.to_be_bytes());
-    general[12] = config.block_bytes.trailing_zeros() as u8;
+    general[12] = config.medium.block_bytes.trailing_zeros() as u8;
     page.extend(descriptor(GENERAL_COPY_OPERATIONS, general));
     page
 }

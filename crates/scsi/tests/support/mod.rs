@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use integrity::t10::Tuple;
 use scsi::{
-    DataInSource, DataOut, Effect, Execution, FormatMark, LbaStatusDescriptor, LogicalUnit, LuConfig,
-    MediumError, MediumOp, MediumReply, NaaIdentifier, Nexus, Outcome, Protection, Provisioning, SenseData,
-    SenseSpecific, Status, Step, TransferLimits,
+    DataInSource, DataOut, Effect, Execution, FormatMark, Identity, LbaStatusDescriptor, LogicalUnit,
+    LuConfig, MediumConfig, MediumError, MediumOp, MediumReply, NaaIdentifier, Nexus, Outcome, Protection,
+    Provisioning, SenseData, SenseSpecific, Status, Step, TransferLimits,
 };
 
 pub const BLOCKS: u64 = 4096;
@@ -90,10 +90,13 @@ pub struct Disk {
 pub fn config() -> LuConfig {
     LuConfig {
         lun: 3,
-        serial: "0123456789".into(),
-        naa: NaaIdentifier::Local(0x0abc_def0_1234_5678),
-        blocks: BLOCKS,
-        target_name: "iqn.2025-01.org.example:disk".into(),
+        identity: Identity {
+            serial: "0123456789".into(),
+            naa: NaaIdentifier::Local(0x0abc_def0_1234_5678),
+            target_name: "iqn.2025-01.org.example:disk".into(),
+            ..Identity::default()
+        },
+        medium: MediumConfig { blocks: BLOCKS, ..MediumConfig::default() },
         limits: TransferLimits {
             max_transfer_blocks: 1024,
             max_unmap_blocks: 2048,
@@ -123,8 +126,8 @@ impl Disk {
     }
 
     fn detached(config: LuConfig) -> Self {
-        let blocks = config.blocks as usize;
-        let bytes = blocks * config.block_bytes as usize;
+        let blocks = config.medium.blocks as usize;
+        let bytes = blocks * config.medium.block_bytes as usize;
         let nexus = nexus("a");
         let lu = Arc::new(LogicalUnit::new(config));
         Self {

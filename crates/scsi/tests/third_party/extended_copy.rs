@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use scsi::{DataOut, Execution, LuConfig, MediumError, MediumOp, Status, Step};
+use scsi::{DataOut, Execution, Identity, LuConfig, MediumConfig, MediumError, MediumOp, Status, Step};
 
 use crate::shelf::*;
 use crate::support::BLOCK;
@@ -29,7 +29,8 @@ fn cpy_01_blocks_move_between_units_and_within_one() {
 
 #[test]
 fn cpy_01_a_long_segment_moves_in_pieces_from_the_end_when_it_overlaps_itself() {
-    let mut shelf = Shelf::with(|config| LuConfig { blocks: 16_384, ..config });
+    let mut shelf =
+        Shelf::with(|config| LuConfig { medium: MediumConfig { blocks: 16_384, ..config.medium }, ..config });
     shelf.number(0, 0, 6000);
     let before = shelf.bytes(0, 0, 6000).to_vec();
     let list = list_lid1(1, &[cscd(0)], &[segment(0, 0, 0, 1000, 6000)]);
@@ -71,7 +72,10 @@ fn cpy_01_operating_parameters_are_the_limits_that_hold() {
 
 #[test]
 fn cpy_01_a_unit_is_found_by_its_whole_vendor_identifier_and_by_no_part_of_one() {
-    let mut shelf = Shelf::with(|config| LuConfig { serial: format!("disk{}", config.lun), ..config });
+    let mut shelf = Shelf::with(|config| LuConfig {
+        identity: Identity { serial: format!("disk{}", config.lun), ..config.identity },
+        ..config
+    });
     shelf.number(0, 0, 8);
     let by_vendor = |id: &[u8]| {
         let mut descriptor = vec![0xe4, 0, 0, 0, 2, 1, 0, id.len() as u8];
@@ -167,7 +171,10 @@ fn the_sense_points_at_the_byte_of_the_list_that_is_wrong() {
 // covers: CPY-02
 #[test]
 fn a_segment_is_256_mib_at_most() {
-    let mut shelf = Shelf::with(|config| LuConfig { block_bytes: 65_536, blocks: 16, ..config });
+    let mut shelf = Shelf::with(|config| LuConfig {
+        medium: MediumConfig { block_bytes: 65_536, blocks: 16, ..config.medium },
+        ..config
+    });
     let mut unit = cscd(0);
     unit[28..].fill(0);
     let mut copy = |blocks: u16| {

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Weak};
 
 use scsi::{
-    DataOut, Execution, LogicalUnit, LuConfig, MediumError, MediumOp, MediumReply, NaaIdentifier, Neighbours,
-    Nexus, Step,
+    DataOut, Execution, Identity, LogicalUnit, LuConfig, MediumError, MediumOp, MediumReply, NaaIdentifier,
+    Neighbours, Nexus, Step,
 };
 
 use crate::support::{Answer, BLOCK, Disk, answer, config, nexus};
@@ -40,7 +40,12 @@ impl Shelf {
         let (a, b) = (nexus("a"), nexus("b"));
         let disks: Vec<Disk> = (0..3u16)
             .map(|lun| {
-                let config = LuConfig { lun, naa: naa(lun), token_secret: Some([7; 32]), ..config() };
+                let config = LuConfig {
+                    lun,
+                    identity: Identity { naa: naa(lun), ..config().identity },
+                    token_secret: Some([7; 32]),
+                    ..config()
+                };
                 let mut disk = Disk::with(adapt(config));
                 disk.attach(&b);
                 disk

@@ -62,20 +62,20 @@ pub(super) fn negotiation(source: &mut Source<'_>, parent: &mut Section<'_>, mut
             debug_assert!(fits, "the section reads {} in the form that it has", key.name());
         }
     }
-    if bounds.first_burst_length > bounds.max_burst_length {
+    if bounds.bursts.first_burst_length > bounds.bursts.max_burst_length {
         source.error(
             &s.at,
             format!(
                 "first_burst_length ({}) is more than max_burst_length ({})",
-                bounds.first_burst_length, bounds.max_burst_length
+                bounds.bursts.first_burst_length, bounds.bursts.max_burst_length
             ),
             "RFC 7143 13.14",
             "raise max_burst_length or lower first_burst_length",
         );
     }
-    let any_order = [("data_pdu_in_order", bounds.data_pdu_in_order, "RFC 7143 13.18")]
+    let any_order = [("data_pdu_in_order", bounds.data_in_order.pdus, "RFC 7143 13.18")]
         .into_iter()
-        .chain([("data_sequence_in_order", bounds.data_sequence_in_order, "RFC 7143 13.19")])
+        .chain([("data_sequence_in_order", bounds.data_in_order.sequences, "RFC 7143 13.19")])
         .find(|(_, in_order, _)| !in_order);
     if let Some((name, _, rule)) = any_order.filter(|_| bounds.error_recovery_level > 0) {
         source.error(

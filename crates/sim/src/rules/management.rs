@@ -73,7 +73,7 @@ impl Rules {
         // These two are not handled by the device server, and their responses do not count for a fence.
         let function = self.sessions[id].functions[at].function;
         if !matches!(function, TmfFunction::TaskReassign | TmfFunction::ITNexusReset) {
-            self.responded(id, conn, answer.stat_sn);
+            self.responded(id, conn, answer.numbers.stat_sn);
         }
         let session = &mut self.sessions[id];
         if answer.response != TmfResponse::FunctionComplete {
@@ -107,7 +107,7 @@ impl Rules {
             let responded = c.responded?;
             (c.told.is_none_or(|told| told.lt(responded))).then_some((*other, responded))
         });
-        self.sessions[id].fence = Some((conn, answer.stat_sn.next()));
+        self.sessions[id].fence = Some((conn, answer.numbers.stat_sn.next()));
         if let Some((other, responded)) = overtaken {
             let what = format!(
                 "the answer to ITT {} overtakes StatSN {} of connection {other}",
@@ -158,14 +158,14 @@ impl Rules {
         let session = &self.sessions[id];
         // A function of the initiator's own ends only tasks sent before it.
         let limit = session.functions.iter().map(|function| function.cmd_sn);
-        let limit = limit.fold(message.exp_cmd_sn, |least, at| if at.lt(least) { at } else { least });
+        let limit = limit.fold(message.numbers.exp_cmd_sn, |least, at| if at.lt(least) { at } else { least });
         let here = session.tasks.iter().filter(|(_, task)| {
             let command = &task.command;
             task.conn == conn && !task.status && command.lun == message.lun && command.cmd_sn.lt(limit)
         });
         let tasks = here.map(|(itt, _)| *itt).collect();
         if let Some(connection) = self.connections.get_mut(&conn) {
-            connection.stops.push(Stop { lun: message.lun, stat_sn: message.stat_sn, tasks });
+            connection.stops.push(Stop { lun: message.lun, stat_sn: message.numbers.stat_sn, tasks });
         }
     }
 

@@ -13,8 +13,8 @@ mod tests;
 use std::collections::BTreeSet;
 
 use iscsi_wire::{
-    CmdSn, Itt, LoginRequest, LoginResponse, LogoutReason, Lun, Pdu, ScsiCommand, StatSn, TmfFunction, Tsih,
-    Ttt,
+    CmdSn, Itt, LoginRequest, LoginResponse, LogoutReason, Lun, Pdu, ResponseNumbers, ScsiCommand, StatSn,
+    TmfFunction, Tsih, Ttt,
 };
 use rustc_hash::FxHashMap;
 
@@ -203,7 +203,7 @@ impl Rules {
 
     pub(crate) fn login_response(&mut self, conn: usize, response: &LoginResponse) {
         if response.status.class() == 0 {
-            self.status(conn, response.stat_sn, 0, true);
+            self.status(conn, response.numbers.stat_sn, 0, true);
         }
     }
 
@@ -224,8 +224,8 @@ impl Rules {
             match known {
                 Some(id) => {
                     let session = &mut self.sessions[id];
-                    if response.max_cmd_sn.gt(session.window_end) {
-                        session.window_end = response.max_cmd_sn;
+                    if response.numbers.max_cmd_sn.gt(session.window_end) {
+                        session.window_end = response.numbers.max_cmd_sn;
                     }
                     self.immediate(id, conn, current);
                 }
@@ -246,7 +246,7 @@ impl Rules {
             agreed: agreed.clone(),
             next: current,
             early: BTreeSet::new(),
-            window_end: response.max_cmd_sn,
+            window_end: response.numbers.max_cmd_sn,
             current,
             lost: 0,
             rejects: 0,
@@ -280,7 +280,8 @@ impl Rules {
     }
 
     /// ExpCmdSN and MaxCmdSN, which every PDU of a target carries.
-    fn window(&mut self, id: SessionId, conn: usize, exp: CmdSn, max: CmdSn) {
+    fn window(&mut self, id: SessionId, conn: usize, numbers: ResponseNumbers) {
+        let (exp, max) = (numbers.exp_cmd_sn, numbers.max_cmd_sn);
         let session = &mut self.sessions[id];
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         let before = (connection.exp_cmd_sn.replace(exp), connection.max_cmd_sn.replace(max));
@@ -411,68 +412,68 @@ impl Rules {
 
     pub(crate) fn sent_by_target(&mut self, id: SessionId, conn: usize, pdu: &Pdu, data: u32) {
         let level = self.sessions[id].agreed.error_recovery_level;
-        let (exp, max) = match pdu {
+        let numbers = match pdu {
             Pdu::NopIn(p) => {
                 if !p.itt.is_reserved() {
-                    self.status(conn, p.stat_sn, level, false);
+                    self.status(conn, p.numbers.stat_sn, level, false);
                 }
-                (p.exp_cmd_sn, p.max_cmd_sn)
+                p.numbers
             }
             Pdu::ScsiResponse(p) => {
-                if self.status(conn, p.stat_sn, level, false) {
+                if self.status(conn, p.numbers.stat_sn, level, false) {
                     self.goes_on(id, conn, p.itt, "a status");
-                    self.responded(id, conn, p.stat_sn);
+                    self.responded(id, conn, p.numbers.stat_sn);
                 }
                 self.task_ended(id, conn, p.itt, level);
-                (p.exp_cmd_sn, p.max_cmd_sn)
+                p.numbers
             }
             Pdu::DataIn(p) => {
                 self.goes_on(id, conn, p.itt, "Data-In");
                 self.data_in(id, conn, p, data);
                 if p.status_bit {
-                    if self.status(conn, p.stat_sn, level, false) {
-                        self.responded(id, conn, p.stat_sn);
+                    if self.status(conn, p.numbers.stat_sn, level, false) {
+                        self.responded(id, conn, p.numbers.stat_sn);
                     }
                     self.task_ended(id, conn, p.itt, level);
                 }
-                (p.exp_cmd_sn, p.max_cmd_sn)
+                p.numbers
             }
             Pdu::R2t(p) => {
                 self.goes_on(id, conn, p.itt, "an R2T");
                 self.r2t(id, conn, p);
-                (p.exp_cmd_sn, p.max_cmd_sn)
+                p.numbers
             }
             Pdu::TaskManagementResponse(p) => {
-                if self.status(conn, p.stat_sn, level, false) {
+                if self.status(conn, p.numbers.stat_sn, level, false) {
                     self.answered(id, conn, p);
                 }
-                (p.exp_cmd_sn, p.max_cmd_sn)
+                p.numbers
             }
             Pdu::TextResponse(p) => {
-                self.status(conn, p.stat_sn, level, false);
-                (p.exp_cmd_sn, p.max_cmd_sn)
+                self.status(conn, p.numbers.stat_sn, level, false);
+                p.numbers
             }
             Pdu::LogoutResponse(p) => {
-                self.status(conn, p.stat_sn, level, false);
-                (p.exp_cmd_sn, p.max_cmd_sn)
+                self.status(conn, p.numbers.stat_sn, level, false);
+                p.numbers
             }
             Pdu::AsyncMessage(p) => {
-                if self.status(conn, p.stat_sn, level, false) {
+                if self.status(conn, p.numbers.stat_sn, level, false) {
                     self.told_to_stop(id, conn, p);
                 }
-                (p.exp_cmd_sn, p.max_cmd_sn)
+                p.numbers
             }
             Pdu::Reject(p) => {
                 self.sessions[id].rejects += 1;
-                self.status(conn, p.stat_sn, level, false);
-                (p.exp_cmd_sn, p.max_cmd_sn)
+                self.status(conn, p.numbers.stat_sn, level, false);
+                p.numbers
             }
             other => {
                 let what = format!("a target sends {}", other.opcode().name());
                 return self.broken(conn, "RFC 7143 11.2.1.2", what);
             }
         };
-        self.window(id, conn, exp, max);
+        self.window(id, conn, numbers);
     }
 }
 

@@ -38,7 +38,7 @@ impl Court {
         let Pdu::LoginRequest(mut request) = self.pdu(0x43, 0x87, cmd_sn) else { unreachable!() };
         request.tsih = Tsih(u16::from(conn > 0));
         let Pdu::LoginResponse(mut response) = self.pdu(0x23, 0x87, 0) else { unreachable!() };
-        (response.tsih, response.max_cmd_sn) = (Tsih(1), CmdSn(200));
+        (response.tsih, response.numbers.max_cmd_sn) = (Tsih(1), CmdSn(200));
         self.rules.login_request(conn, &request);
         assert_eq!(self.rules.established(conn, 1, &response, &agreed), Some(0));
     }

@@ -11,10 +11,13 @@ use engine::cycles;
 use iscsi_core::digest::DigestScope;
 use iscsi_core::initiator::command::{Command, WriteData};
 use iscsi_core::initiator::session::{Action, InitiatorSession, SessionConfig};
-use iscsi_core::params::Params;
+use iscsi_core::params::{Bursts, Params};
 use iscsi_core::pdu_reader::RxPdu;
 use iscsi_core::pdu_writer::PduWriter;
-use iscsi_core::wire::{Bhs, Cid, CmdSn, DataSn, Itt, Lun, Pdu, R2t, R2tSn, ScsiResponse, StatSn, Ttt};
+use iscsi_core::wire::{
+    Bhs, Cid, CmdSn, DataSn, Itt, Lun, Pdu, R2t, R2tSn, ResidualCount, ResponseNumbers, ScsiResponse, StatSn,
+    Ttt,
+};
 use serde::Serialize;
 
 use super::sandbox::{NOW, login};
@@ -130,10 +133,13 @@ impl Sender {
         let params = Params {
             digests,
             max_send_data_segment_length: LARGE_PDU_BYTES as u32,
-            max_burst_length: COMMAND_BYTES as u32,
-            first_burst_length: COMMAND_BYTES as u32,
-            initial_r2t: subject.asked == Asked::Solicited,
-            immediate_data: false,
+            bursts: Bursts {
+                max_burst_length: COMMAND_BYTES as u32,
+                first_burst_length: COMMAND_BYTES as u32,
+                initial_r2t: subject.asked == Asked::Solicited,
+                immediate_data: false,
+                ..Params::default().bursts
+            },
             ..Params::default()
         };
         let config = SessionConfig { ping_interval: Duration::ZERO, ..SessionConfig::default() };
@@ -222,9 +228,11 @@ impl Sender {
             lun: Lun(0),
             itt,
             ttt: Ttt(7),
-            stat_sn: self.stat_sn,
-            exp_cmd_sn: self.cmd_sn,
-            max_cmd_sn: self.cmd_sn.add(1024),
+            numbers: ResponseNumbers {
+                stat_sn: self.stat_sn,
+                exp_cmd_sn: self.cmd_sn,
+                max_cmd_sn: self.cmd_sn.add(1024),
+            },
             r2t_sn: R2tSn(0),
             buffer_offset: 0,
             desired_data_transfer_length: COMMAND_BYTES as u32,
@@ -235,20 +243,18 @@ impl Sender {
     /// The target's response, which ends the command.
     fn respond(&mut self, itt: Itt) -> Result<(), String> {
         let response = ScsiResponse {
-            bidi_overflow: false,
-            bidi_underflow: false,
-            overflow: false,
-            underflow: false,
             response: ScsiResponse::COMPLETED_AT_TARGET,
             status: 0,
             itt,
             snack_tag: 0,
-            stat_sn: self.stat_sn,
-            exp_cmd_sn: self.cmd_sn,
-            max_cmd_sn: self.cmd_sn.add(1024),
+            numbers: ResponseNumbers {
+                stat_sn: self.stat_sn,
+                exp_cmd_sn: self.cmd_sn,
+                max_cmd_sn: self.cmd_sn.add(1024),
+            },
             exp_data_sn: DataSn(0),
-            bidi_residual_count: 0,
-            residual_count: 0,
+            bidi_residual_count: ResidualCount::default(),
+            residual_count: ResidualCount::default(),
         };
         self.stat_sn = self.stat_sn.next();
         self.receive(Pdu::from(response).to_bhs());

@@ -20,10 +20,12 @@ use iscsi_core::digest::{DIGEST_BYTES, DigestScope};
 use iscsi_core::initiator::command::{Command, Ending};
 use iscsi_core::initiator::login::{FirstNumbers, LoggedIn};
 use iscsi_core::initiator::session::{Action, InitiatorSession, SessionConfig};
-use iscsi_core::params::Params;
+use iscsi_core::params::{Bursts, DataOrder, Params};
 use iscsi_core::pdu_reader::{PduReader, RxPdu};
 use iscsi_core::pdu_writer::{PduWriter, TxPdu};
-use iscsi_core::wire::{Bhs, Cid, CmdSn, DataIn, DataSn, Isid, Itt, Lun, Pdu, StatSn, Tsih, Ttt};
+use iscsi_core::wire::{
+    Bhs, Cid, CmdSn, DataIn, DataSn, Isid, Itt, Lun, Pdu, ResidualCount, ResponseNumbers, StatSn, Tsih, Ttt,
+};
 use published::flush_tables;
 use serde::Serialize;
 
@@ -293,10 +295,9 @@ impl Sandbox {
         let params = Params {
             digests,
             max_recv_data_segment_length: shape.pdu_bytes as u32,
-            max_burst_length: 256 * 1024,
+            bursts: Bursts { max_burst_length: 256 * 1024, ..Params::default().bursts },
             max_connections: shape.connections,
-            data_pdu_in_order: shape.in_order,
-            data_sequence_in_order: shape.in_order,
+            data_in_order: DataOrder { pdus: shape.in_order, sequences: shape.in_order },
             ..Params::default()
         };
         let first = CmdSn(1);
@@ -413,19 +414,19 @@ impl Sandbox {
         let pdu = DataIn {
             final_bit: last,
             acknowledge: false,
-            overflow: false,
-            underflow: false,
             status_bit: last,
             status: 0,
             lun: Lun(0),
             itt,
             ttt: Ttt::RESERVED,
-            stat_sn: if last { *stat_sn } else { StatSn(0) },
-            exp_cmd_sn: self.next_cmd_sn,
-            max_cmd_sn: self.next_cmd_sn.add(1024),
+            numbers: ResponseNumbers {
+                stat_sn: if last { *stat_sn } else { StatSn(0) },
+                exp_cmd_sn: self.next_cmd_sn,
+                max_cmd_sn: self.next_cmd_sn.add(1024),
+            },
             data_sn: DataSn(n as u32),
             buffer_offset: offset as u32,
-            residual_count: 0,
+            residual_count: ResidualCount::default(),
         };
         if last {
             *stat_sn = stat_sn.next();

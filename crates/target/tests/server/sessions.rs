@@ -272,11 +272,11 @@ fn a_session_may_send_as_many_commands_as_its_target_says() {
         let lab = Lab::start(config);
         let answer = lab.session("a").ping_with(b"window").unwrap();
         let answer = NopIn::parse(&answer.bhs).unwrap();
-        assert_eq!(answer.max_cmd_sn.0.wrapping_sub(answer.exp_cmd_sn.0) + 1, queue_depth);
+        assert_eq!(answer.numbers.max_cmd_sn.0.wrapping_sub(answer.numbers.exp_cmd_sn.0) + 1, queue_depth);
     }
     // A discovery session has no target.
     let lab = Lab::start(config());
     let answer = lab.login(&lab.discovery_script("a")).ping_with(b"window").unwrap();
     let answer = NopIn::parse(&answer.bhs).unwrap();
-    assert_eq!(answer.max_cmd_sn.0.wrapping_sub(answer.exp_cmd_sn.0) + 1, 16);
+    assert_eq!(answer.numbers.max_cmd_sn.0.wrapping_sub(answer.numbers.exp_cmd_sn.0) + 1, 16);
 }

@@ -324,7 +324,7 @@ fn lgn_12(ctx: &mut Ctx) -> RowResult {
     for start in [0, 123, 0xffff_ffff] {
         let script = ctx.script().cmd_sn(start);
         let mut s = ctx.session_of(script)?;
-        let exp = s.logged_in.last.exp_cmd_sn;
+        let exp = s.logged_in.last.numbers.exp_cmd_sn;
         ensure!(exp == CmdSn(start), "login with CmdSN {start}: ExpCmdSN {exp} in the final response");
         for _ in 0..3 {
             s.run(&Command::test_unit_ready())?;

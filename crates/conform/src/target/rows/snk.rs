@@ -331,7 +331,7 @@ fn snk_04(ctx: &mut Ctx) -> RowResult {
         };
         ensure!(response.snack_tag == tag, "SNACK Tag {:#x} was due: {}", tag, again.status.line());
         ensure!(
-            response.stat_sn == StatSn(all.status.u32_at(24)),
+            response.numbers.stat_sn == StatSn(all.status.u32_at(24)),
             "the response came with another StatSN than its first copy: {}",
             again.status.line()
         );

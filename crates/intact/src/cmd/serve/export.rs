@@ -141,7 +141,7 @@ impl Export for ExportedUnit {
 
     fn description(&self) -> String {
         let config = self.0.unit().scsi.config();
-        format!("{}, serial {}", config.product, config.serial)
+        format!("{}, serial {}", config.identity.product, config.identity.serial)
     }
 
     fn unit(&self) -> &Arc<Unit> {

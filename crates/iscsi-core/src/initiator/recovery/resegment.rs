@@ -32,8 +32,8 @@ impl InitiatorSession {
 
     pub(super) fn take_anew(&mut self, cid: Cid, pdu: &DataIn, rx: &RxPdu) -> Result<(), CloseReason> {
         // A status is valid only in the response with the tag.
-        if pdu.status_bit && self.see_stat_sn(cid, pdu.stat_sn)? {
-            self.hold_untagged(cid, pdu.itt, pdu.stat_sn);
+        if pdu.status_bit && self.see_stat_sn(cid, pdu.numbers.stat_sn)? {
+            self.hold_untagged(cid, pdu.itt, pdu.numbers.stat_sn);
         }
         let Some(task) = self.tasks.command(pdu.itt) else { return Ok(()) };
         let Some(holes) = &mut task.holes else { return Ok(()) };

@@ -59,8 +59,8 @@ impl InitiatorSession {
         holes.asking.wish(if pdu.final_bit { now } else { soon });
         self.remember_holes(pdu.itt);
         //= rfc7143 7.9 SNK-09
-        if pdu.status_bit && self.see_stat_sn(cid, pdu.stat_sn)? {
-            self.hold_status(cid, pdu.stat_sn);
+        if pdu.status_bit && self.see_stat_sn(cid, pdu.numbers.stat_sn)? {
+            self.hold_status(cid, pdu.numbers.stat_sn);
         }
         Ok(())
     }
@@ -173,7 +173,7 @@ impl InitiatorSession {
 
     /// Data for a task whose data is given up: only its status is used.
     fn data_in_given_up(&mut self, cid: Cid, pdu: &DataIn) -> Result<(), CloseReason> {
-        if pdu.status_bit && self.take_stat_sn(cid, pdu.stat_sn)? {
+        if pdu.status_bit && self.take_stat_sn(cid, pdu.numbers.stat_sn)? {
             self.complete(pdu.itt, Ending::DataDigest);
         }
         Ok(())
@@ -284,7 +284,7 @@ impl InitiatorSession {
         let held = task.holes.take();
         let Some(holes) = held else { return };
         let in_data = holes.waiting.into_values().find_map(|waiting| match waiting {
-            Waiting::DataIn(both) if both.0.status_bit => Some(both.0.stat_sn),
+            Waiting::DataIn(both) if both.0.status_bit => Some(both.0.numbers.stat_sn),
             _ => None,
         });
         match holes.response.map(|(stat_sn, _)| stat_sn).or(in_data) {

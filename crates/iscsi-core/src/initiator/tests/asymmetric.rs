@@ -6,13 +6,17 @@ use super::super::scheduling::Turns;
 use super::{Script, pattern, several, status};
 use crate::initiator::command::Ending;
 use crate::initiator::session::{CloseReason, Scheduling};
-use crate::params::{Asymmetric, Params};
+use crate::params::{Asymmetric, Bursts, Params};
 
 // covers: MCS-02
 #[test]
 fn in_asymmetric_use_commands_and_their_data_take_different_connections() {
-    let asymmetric =
-        Params { asymmetric: Asymmetric::Pairs, max_connections: 2, initial_r2t: false, ..several() };
+    let asymmetric = Params {
+        asymmetric: Asymmetric::Pairs,
+        max_connections: 2,
+        bursts: Bursts { initial_r2t: false, ..several().bursts },
+        ..several()
+    };
     let mut script = Script::with_connections_and(1, asymmetric.clone());
     script.write(1, 8192);
     script.sent_nothing();
@@ -45,8 +49,7 @@ fn with_halves_data_goes_out_on_the_half_of_the_commands() {
         asymmetric: Asymmetric::Halves,
         max_connections: 4,
         error_recovery_level: 2,
-        initial_r2t: false,
-        immediate_data: false,
+        bursts: Bursts { initial_r2t: false, immediate_data: false, ..several().bursts },
         ..several()
     };
     let mut script = Script::with_connections_and(4, halves);
@@ -79,7 +82,7 @@ fn asymmetric(n: u16) -> Script {
         asymmetric: Asymmetric::Pairs,
         max_connections: n,
         error_recovery_level: 2,
-        initial_r2t: false,
+        bursts: Bursts { initial_r2t: false, ..several().bursts },
         ..several()
     };
     Script::with_connections_and(n, params)

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use iscsi_wire::{
-    AsyncEvent, Cid, CmdSn, Itt, LogoutReason, LogoutResponse, LogoutResponseCode, Lun, Pdu, TmfFunction,
-    TmfResponse, Tsih,
+    AsyncEvent, Cid, CmdSn, Itt, LogoutReason, LogoutResponse, LogoutResponseCode, Lun, Pdu, ResponseNumbers,
+    TmfFunction, TmfResponse, Tsih,
 };
 
 use super::super::scheduling::{PROMPT, Turns};
@@ -38,9 +38,11 @@ impl Script {
         let pdu = LogoutResponse {
             response,
             itt,
-            stat_sn: self.stat(),
-            exp_cmd_sn: self.exp_cmd_sn,
-            max_cmd_sn: self.max_cmd_sn,
+            numbers: ResponseNumbers {
+                stat_sn: self.stat(),
+                exp_cmd_sn: self.exp_cmd_sn,
+                max_cmd_sn: self.max_cmd_sn,
+            },
             time2wait,
             time2retain: 20,
         };

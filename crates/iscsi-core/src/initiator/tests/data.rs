@@ -1,13 +1,15 @@
 //! Numbers, data in both directions, statuses and residuals.
 
 use bytes::{Bytes, BytesMut};
-use iscsi_wire::{Ahs, CmdSn, Lun, Pdu, StatSn, TaskAttribute, Ttt, parse_ahs};
+use iscsi_wire::{
+    Ahs, CmdSn, Lun, Pdu, ResidualCount, ResponseNumbers, StatSn, TaskAttribute, Ttt, parse_ahs,
+};
 use smallvec::SmallVec;
 
-use super::{FIRST, Script, params, pattern, status};
+use super::{FIRST, Script, params, pattern, status, underflow};
 use crate::initiator::command::{Command, Ending, Residual, WriteData};
 use crate::initiator::session::{Action, CloseReason};
-use crate::params::Params;
+use crate::params::{Bursts, Params};
 
 #[test]
 fn num_01_cmd_sn_counts_commands_and_immediates_carry_the_current_value() {
@@ -46,9 +48,11 @@ fn num_06_a_closed_window_queues_commands_while_immediates_flow() {
         lun: Lun(0),
         itt: iscsi_wire::Itt::RESERVED,
         ttt: Ttt::RESERVED,
-        stat_sn: script.stat_sn,
-        exp_cmd_sn: script.exp_cmd_sn,
-        max_cmd_sn: script.max_cmd_sn,
+        numbers: ResponseNumbers {
+            stat_sn: script.stat_sn,
+            exp_cmd_sn: script.exp_cmd_sn,
+            max_cmd_sn: script.max_cmd_sn,
+        },
     };
     script.receive(nop.to_bhs(), &[]);
     assert_eq!(script.command().1, CmdSn(FIRST).add(2));
@@ -70,9 +74,11 @@ fn a_missing_status_closes_and_many_are_acknowledged_without_being_asked() {
     for _ in 0..3000 {
         let message = iscsi_wire::AsyncMessage {
             lun: Lun(0),
-            stat_sn: script.stat(),
-            exp_cmd_sn: script.exp_cmd_sn,
-            max_cmd_sn: script.max_cmd_sn,
+            numbers: ResponseNumbers {
+                stat_sn: script.stat(),
+                exp_cmd_sn: script.exp_cmd_sn,
+                max_cmd_sn: script.max_cmd_sn,
+            },
             event: iscsi_wire::AsyncEvent::Vendor(255),
             vcode: 0,
             parameter1: 0,
@@ -117,7 +123,10 @@ fn unasked(params: Params, length: usize) -> (bool, usize, Vec<(u32, usize, bool
 // covers: UNS-03 UNS-04 UNS-05 KEY-09 KEY-10
 #[test]
 fn uns_01_the_four_cases() {
-    let case = |initial_r2t, immediate_data| Params { initial_r2t, immediate_data, ..params() };
+    let case = |initial_r2t, immediate_data| Params {
+        bursts: Bursts { initial_r2t, immediate_data, ..params().bursts },
+        ..params()
+    };
     // MaxRecvDataSegmentLength 4096, FirstBurstLength 8192.
     assert_eq!(unasked(case(false, true), 20_000), (false, 4096, vec![(4096, 4096, true)]));
     assert_eq!(unasked(case(true, true), 20_000), (true, 4096, vec![]));
@@ -129,9 +138,12 @@ fn uns_01_the_four_cases() {
         (false, 4096, vec![(4096, 904, true)]),
         "min(FirstBurst, EDTL)"
     );
-    let small = Params { first_burst_length: 1024, ..params() };
+    let small = Params { bursts: Bursts { first_burst_length: 1024, ..params().bursts }, ..params() };
     assert_eq!(unasked(small, 20_000), (true, 1024, vec![]), "FirstBurstLength bounds immediate data too");
-    let odd = Params { first_burst_length: 65536, max_burst_length: 6000, ..params() };
+    let odd = Params {
+        bursts: Bursts { first_burst_length: 65536, max_burst_length: 6000, ..params().bursts },
+        ..params()
+    };
     assert_eq!(
         unasked(odd, 20_000),
         (false, 4096, vec![(4096, 1904, true)]),
@@ -141,7 +153,10 @@ fn uns_01_the_four_cases() {
 
 #[test]
 fn r2t_02_answers_come_at_once_and_in_order() {
-    let mut script = Script::new(Params { initial_r2t: true, immediate_data: false, ..params() });
+    let mut script = Script::new(Params {
+        bursts: Bursts { initial_r2t: true, immediate_data: false, ..params().bursts },
+        ..params()
+    });
     script.write(1, 20_000);
     let (itt, _) = script.command();
     // covers: DAT-01 DAT-02 DAT-03 KEY-16
@@ -188,7 +203,10 @@ fn r2t_03_what_no_r2t_may_ask_ends_the_session() {
         (0, 4096, 4096, 77, "due"),
     ];
     for (r2t_sn, offset, length, ttt, words) in cases {
-        let mut script = Script::new(Params { initial_r2t: true, immediate_data: false, ..params() });
+        let mut script = Script::new(Params {
+            bursts: Bursts { initial_r2t: true, immediate_data: false, ..params().bursts },
+            ..params()
+        });
         script.write(1, 20_000);
         let (itt, _) = script.command();
         let mut r2t = script.r2t(itt, r2t_sn, offset, length);
@@ -219,7 +237,7 @@ fn dat_03_data_in_arrives_in_its_place_or_ends_the_session() {
     for (data_sn, range) in [(0, 0..4096), (1, 4096..4096), (2, 4096..6000)] {
         let mut pdu = script.data_in(itt, data_sn, range.start as u32);
         if data_sn == 2 {
-            (pdu.status_bit, pdu.stat_sn) = (true, script.stat());
+            (pdu.status_bit, pdu.numbers.stat_sn) = (true, script.stat());
         }
         script.receive(pdu.to_bhs(), &all[range]);
     }
@@ -255,7 +273,7 @@ fn dat_03_data_in_arrives_in_its_place_or_ends_the_session() {
     script.read(5, 6000);
     let (itt, _) = script.command();
     let mut pdu = script.data_in(itt, 0, 0);
-    (pdu.final_bit, pdu.status_bit, pdu.stat_sn) = (false, true, script.stat());
+    (pdu.final_bit, pdu.status_bit, pdu.numbers.stat_sn) = (false, true, script.stat());
     script.receive(pdu.to_bhs(), &[]);
     assert!(script.violated().contains("S without F"));
 }
@@ -268,7 +286,7 @@ fn res_04_a_residual_bounds_what_counts() {
     let pdu = script.data_in(itt, 0, 0);
     script.receive(pdu.to_bhs(), &pattern(4096));
     let mut response = script.response(itt);
-    (response.underflow, response.residual_count) = (true, 512);
+    response.residual_count = underflow(512);
     script.receive(response.to_bhs(), &[]);
     match script.ended().1 {
         Ending::Status { data_in_bytes, residual, .. } => {
@@ -280,13 +298,13 @@ fn res_04_a_residual_bounds_what_counts() {
     script.read(2, 4096);
     let (itt, _) = script.command();
     let mut response = script.response(itt);
-    (response.underflow, response.residual_count) = (true, u32::MAX);
+    response.residual_count = underflow(u32::MAX);
     script.receive(response.to_bhs(), &[]);
     assert!(matches!(script.ended().1, Ending::Status { data_in_bytes: 0, .. }));
     script.read(3, 4096);
     let (itt, _) = script.command();
     let mut response = script.response(itt);
-    (response.underflow, response.overflow) = (true, true);
+    response.residual_count = ResidualCount { overflow: true, ..underflow(0) };
     script.receive(response.to_bhs(), &[]);
     assert!(script.violated().contains("both overflow and underflow"));
 }
@@ -320,7 +338,8 @@ fn rsp_03_another_response_code_makes_status_and_flags_meaningless() {
     script.read(1, 512);
     let (itt, _) = script.command();
     let mut response = script.response(itt);
-    (response.response, response.status, response.overflow, response.underflow) = (1, 2, true, true);
+    (response.response, response.status) = (1, 2);
+    response.residual_count = ResidualCount { overflow: true, ..underflow(0) };
     script.receive(response.to_bhs(), &[]);
     assert_eq!(script.ended(), (1, Ending::TargetFailure { response: 1 }));
 }
@@ -363,8 +382,8 @@ fn ahs_01_ahs_02_long_cdbs_and_bidirectional_commands() {
     assert_eq!(ahs, [Ahs::ExtendedCdb(&cdb[16..]), Ahs::BidiReadLength(1000)]);
     // covers: RES-03
     let mut response = script.response(header.itt);
-    (response.bidi_underflow, response.bidi_residual_count) = (true, 1000);
-    (response.underflow, response.residual_count) = (true, 7);
+    response.bidi_residual_count = underflow(1000);
+    response.residual_count = underflow(7);
     script.receive(response.to_bhs(), &[]);
     match script.ended().1 {
         Ending::Status { residual, .. } => assert_eq!(residual, Residual::Underflow(1000)),

@@ -1,7 +1,7 @@
 //! Commands that an engine carries out in place of the session.
 
 use bytes::Bytes;
-use iscsi_wire::{Cid, DataSn, Itt, Pdu, ScsiResponse, StatSn};
+use iscsi_wire::{Cid, DataSn, Itt, Pdu, ResidualCount, ResponseNumbers, ScsiResponse, StatSn};
 
 use super::{FIRST, Script, params};
 use crate::initiator::command::{Ending, Residual};
@@ -10,20 +10,18 @@ use crate::initiator::session::{Action, CloseReason};
 /// The end of a command, with the window of the script; StatSN is no number of the session's.
 fn response(script: &Script, itt: Itt, status: u8) -> ScsiResponse {
     ScsiResponse {
-        bidi_overflow: false,
-        bidi_underflow: false,
-        overflow: false,
-        underflow: true,
         response: 0,
         status,
         itt,
         snack_tag: 0,
-        stat_sn: StatSn(7),
-        exp_cmd_sn: script.exp_cmd_sn,
-        max_cmd_sn: script.max_cmd_sn,
+        numbers: ResponseNumbers {
+            stat_sn: StatSn(7),
+            exp_cmd_sn: script.exp_cmd_sn,
+            max_cmd_sn: script.max_cmd_sn,
+        },
         exp_data_sn: DataSn(0),
-        bidi_residual_count: 0,
-        residual_count: 12,
+        bidi_residual_count: ResidualCount::default(),
+        residual_count: ResidualCount { overflow: false, underflow: true, bytes: 12 },
     }
 }
 

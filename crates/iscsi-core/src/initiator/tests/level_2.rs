@@ -1,14 +1,20 @@
 //! FastAbort, and the task management functions of iSCSIProtocolLevel 2.
 
-use iscsi_wire::{AsyncEvent, Cid, Lun, Pdu, TaskManagementResponse, TmfFunction, TmfResponse};
+use iscsi_wire::{
+    AsyncEvent, Cid, Lun, Pdu, ResponseNumbers, TaskManagementResponse, TmfFunction, TmfResponse,
+};
 
 use super::{Script, params};
 use crate::initiator::command::Ending;
 use crate::initiator::session::{Action, CloseReason, Event, ManagementAnswer};
-use crate::params::{Params, TaskReporting};
+use crate::params::{Bursts, Params, TaskReporting};
 
 fn fast_abort() -> Params {
-    Params { task_reporting: TaskReporting::FastAbort, initial_r2t: true, immediate_data: false, ..params() }
+    Params {
+        task_reporting: TaskReporting::FastAbort,
+        bursts: Bursts { initial_r2t: true, immediate_data: false, ..params().bursts },
+        ..params()
+    }
 }
 
 fn level_2() -> Params {
@@ -114,9 +120,11 @@ fn p2_02_functions_of_level_2_are_asked_only_there() {
     let pdu = TaskManagementResponse {
         response: TmfResponse::FunctionSucceeded,
         itt,
-        stat_sn: script.stat(),
-        exp_cmd_sn: script.exp_cmd_sn,
-        max_cmd_sn: script.max_cmd_sn,
+        numbers: ResponseNumbers {
+            stat_sn: script.stat(),
+            exp_cmd_sn: script.exp_cmd_sn,
+            max_cmd_sn: script.max_cmd_sn,
+        },
         additional: [6, 0x29, 0],
     };
     script.receive(pdu.to_bhs(), &[]);

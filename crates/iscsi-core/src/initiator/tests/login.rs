@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use iscsi_wire::{
-    Bhs, Cid, CmdSn, Isid, LoginRequest, LoginResponse, LoginStage, LoginStatus, StatSn, TextBuilder,
-    TextPairs, Tsih,
+    Bhs, Cid, CmdSn, Isid, LoginRequest, LoginResponse, LoginStage, LoginStatus, ResponseNumbers, StatSn,
+    TextBuilder, TextPairs, Tsih,
 };
 
 use crate::chap::{ChapAlgorithm, Credentials, PeerChallenge, Secret};
@@ -11,7 +11,7 @@ use crate::initiator::login::{
     Advice, ChapConfig, InitiatorLogin, LoggedIn, LoginConfig, LoginFailure, LoginSupport, Progress,
 };
 use crate::names::IscsiName;
-use crate::params::{Bounds, DigestPolicy};
+use crate::params::{Bounds, Bursts, DigestPolicy};
 use crate::pdu_reader::RxPdu;
 use crate::pdu_writer::TxPdu;
 
@@ -99,9 +99,11 @@ impl Play {
             isid: ISID,
             tsih: Tsih(if request.nsg == Some(LoginStage::FullFeature) { 7 } else { 0 }),
             itt: request.itt,
-            stat_sn: StatSn(u32::MAX),
-            exp_cmd_sn: request.cmd_sn,
-            max_cmd_sn: request.cmd_sn.add(9),
+            numbers: ResponseNumbers {
+                stat_sn: StatSn(u32::MAX),
+                exp_cmd_sn: request.cmd_sn,
+                max_cmd_sn: request.cmd_sn.add(9),
+            },
             status: LoginStatus::Success,
         }
     }
@@ -242,9 +244,7 @@ fn lgn_02_another_pdu_ends_the_login() {
         lun: iscsi_wire::Lun(0),
         itt: iscsi_wire::Itt::RESERVED,
         ttt: iscsi_wire::Ttt(1),
-        stat_sn: StatSn(0),
-        exp_cmd_sn: CmdSn(0),
-        max_cmd_sn: CmdSn(0),
+        numbers: ResponseNumbers { stat_sn: StatSn(0), exp_cmd_sn: CmdSn(0), max_cmd_sn: CmdSn(0) },
     };
     assert!(matches!(play.receive_bhs(nop.to_bhs(), &[]), Err(LoginFailure::Violation(_))));
 }
@@ -284,7 +284,10 @@ fn answers_must_be_there_and_admissible() {
         assert!(failure.to_string().contains("unanswered"), "{key}: {failure}");
     }
     // An offer that decides the result alone may stay unanswered.
-    let bounds = Bounds { initial_r2t: true, immediate_data: false, ..Bounds::default() };
+    let bounds = Bounds {
+        bursts: Bursts { initial_r2t: true, immediate_data: false, ..Bounds::default().bursts },
+        ..Bounds::default()
+    };
     let mut play = Play::new(LoginConfig { bounds, ..config() });
     let text = play.agreement(&[]);
     let silent: Vec<u8> = text
@@ -294,7 +297,7 @@ fn answers_must_be_there_and_admissible() {
         .copied()
         .collect();
     let params = play.receive(|_| {}, &silent).unwrap().unwrap().params;
-    assert!(params.initial_r2t && !params.immediate_data);
+    assert!(params.bursts.initial_r2t && !params.bursts.immediate_data);
 }
 
 // covers: TXT-05 TXT-08 TXT-16

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use iscsi_wire::{
     AsyncEvent, AsyncMessage, Bhs, DataIn, DataSn, Itt, LogoutReason, LogoutResponse, LogoutResponseCode,
-    Lun, NopIn, Pdu, Reject, RejectReason, SnackType, TextResponse, Ttt,
+    Lun, NopIn, Pdu, Reject, RejectReason, ResponseNumbers, SnackType, TextResponse, Ttt,
 };
 
 use super::{Script, params, pattern};
@@ -16,15 +16,22 @@ use crate::params::Params;
 impl Script {
     pub(super) fn nop_in(&mut self, itt: Itt, ttt: Ttt, lun: Lun) -> NopIn {
         let stat_sn = if itt.is_reserved() { self.stat_sn } else { self.stat() };
-        NopIn { lun, itt, ttt, stat_sn, exp_cmd_sn: self.exp_cmd_sn, max_cmd_sn: self.max_cmd_sn }
+        NopIn {
+            lun,
+            itt,
+            ttt,
+            numbers: ResponseNumbers { stat_sn, exp_cmd_sn: self.exp_cmd_sn, max_cmd_sn: self.max_cmd_sn },
+        }
     }
 
     pub(super) fn event(&mut self, event: AsyncEvent, parameters: [u16; 3], data: &[u8]) {
         let message = AsyncMessage {
             lun: Lun::from_index(1),
-            stat_sn: self.stat(),
-            exp_cmd_sn: self.exp_cmd_sn,
-            max_cmd_sn: self.max_cmd_sn,
+            numbers: ResponseNumbers {
+                stat_sn: self.stat(),
+                exp_cmd_sn: self.exp_cmd_sn,
+                max_cmd_sn: self.max_cmd_sn,
+            },
             event,
             vcode: 0,
             parameter1: parameters[0],
@@ -48,9 +55,11 @@ impl Script {
         let pdu = LogoutResponse {
             response,
             itt,
-            stat_sn: self.stat(),
-            exp_cmd_sn: self.exp_cmd_sn,
-            max_cmd_sn: self.max_cmd_sn,
+            numbers: ResponseNumbers {
+                stat_sn: self.stat(),
+                exp_cmd_sn: self.exp_cmd_sn,
+                max_cmd_sn: self.max_cmd_sn,
+            },
             time2wait,
             time2retain: 0,
         };
@@ -64,9 +73,11 @@ impl Script {
             lun: Lun(0x5500),
             itt,
             ttt,
-            stat_sn: self.stat(),
-            exp_cmd_sn: self.exp_cmd_sn,
-            max_cmd_sn: self.max_cmd_sn,
+            numbers: ResponseNumbers {
+                stat_sn: self.stat(),
+                exp_cmd_sn: self.exp_cmd_sn,
+                max_cmd_sn: self.max_cmd_sn,
+            },
         };
         self.receive(pdu.to_bhs(), data);
     }
@@ -111,8 +122,15 @@ fn a_numbered_pdu_with_a_wrong_digest_ends_the_session_or_is_asked_for_again() {
                 let (itt, ttt) = (Itt(1), Ttt::RESERVED);
                 let (final_bit, continue_bit, lun) = (true, false, Lun(0));
                 let (stat_sn, exp_cmd_sn, max_cmd_sn) = (script.stat(), script.exp_cmd_sn, script.max_cmd_sn);
-                TextResponse { final_bit, continue_bit, lun, itt, ttt, stat_sn, exp_cmd_sn, max_cmd_sn }
-                    .to_bhs()
+                TextResponse {
+                    final_bit,
+                    continue_bit,
+                    lun,
+                    itt,
+                    ttt,
+                    numbers: ResponseNumbers { stat_sn, exp_cmd_sn, max_cmd_sn },
+                }
+                .to_bhs()
             },
             true,
         ),
@@ -124,9 +142,7 @@ fn a_numbered_pdu_with_a_wrong_digest_ends_the_session_or_is_asked_for_again() {
                 let (vcode, parameter1, parameter2, parameter3) = (0, 0, 0, 0);
                 AsyncMessage {
                     lun: Lun(0),
-                    stat_sn,
-                    exp_cmd_sn,
-                    max_cmd_sn,
+                    numbers: ResponseNumbers { stat_sn, exp_cmd_sn, max_cmd_sn },
                     event,
                     vcode,
                     parameter1,
@@ -142,7 +158,12 @@ fn a_numbered_pdu_with_a_wrong_digest_ends_the_session_or_is_asked_for_again() {
             |script| {
                 let (stat_sn, exp_cmd_sn, max_cmd_sn) = (script.stat(), script.exp_cmd_sn, script.max_cmd_sn);
                 let reason = RejectReason::InvalidPduField;
-                Reject { reason, stat_sn, exp_cmd_sn, max_cmd_sn, data_sn: DataSn(0) }.to_bhs()
+                Reject {
+                    reason,
+                    numbers: ResponseNumbers { stat_sn, exp_cmd_sn, max_cmd_sn },
+                    data_sn: DataSn(0),
+                }
+                .to_bhs()
             },
             true,
         ),

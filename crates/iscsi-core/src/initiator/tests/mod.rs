@@ -17,14 +17,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use iscsi_wire::{
-    Bhs, Cid, CmdSn, DataIn, DataSn, Isid, Itt, Lun, Pdu, R2t, R2tSn, ScsiResponse, StatSn, Tsih, Ttt,
+    Bhs, Cid, CmdSn, DataIn, DataSn, Isid, Itt, Lun, Pdu, R2t, R2tSn, ResidualCount, ResponseNumbers,
+    ScsiResponse, StatSn, Tsih, Ttt,
 };
 
 use super::command::{Command, Completion, Ending};
 use super::login::{FirstNumbers, LoggedIn};
 use super::session::{Action, CloseReason, InitiatorSession, Scheduling, SessionConfig};
 use crate::Time;
-use crate::params::Params;
+use crate::params::{Bursts, Params};
 use crate::pdu_reader::RxPdu;
 use crate::pdu_writer::TxPdu;
 
@@ -50,11 +51,13 @@ fn params() -> Params {
     Params {
         max_send_data_segment_length: 4096,
         max_recv_data_segment_length: 4096,
-        max_burst_length: 16384,
-        first_burst_length: 8192,
-        initial_r2t: false,
-        immediate_data: true,
-        max_outstanding_r2t: 4,
+        bursts: Bursts {
+            max_burst_length: 16384,
+            first_burst_length: 8192,
+            initial_r2t: false,
+            immediate_data: true,
+            max_outstanding_r2t: 4,
+        },
         default_time2wait_s: 2,
         ..Params::default()
     }
@@ -63,6 +66,11 @@ fn params() -> Params {
 /// The same for several connections, of which one that is lost can be logged out at once.
 fn several() -> Params {
     Params { default_time2wait_s: 0, ..params() }
+}
+
+/// U: so many bytes were not needed.
+fn underflow(bytes: u32) -> ResidualCount {
+    ResidualCount { underflow: true, bytes, ..ResidualCount::default() }
 }
 
 impl Script {
@@ -232,38 +240,36 @@ impl Script {
         DataIn {
             final_bit: true,
             acknowledge: false,
-            overflow: false,
-            underflow: false,
             status_bit: false,
             status: 0,
             lun: Lun(0),
             itt,
             ttt: Ttt::RESERVED,
-            stat_sn: StatSn(0),
-            exp_cmd_sn: self.exp_cmd_sn,
-            max_cmd_sn: self.max_cmd_sn,
+            numbers: ResponseNumbers {
+                stat_sn: StatSn(0),
+                exp_cmd_sn: self.exp_cmd_sn,
+                max_cmd_sn: self.max_cmd_sn,
+            },
             data_sn: DataSn(data_sn),
             buffer_offset,
-            residual_count: 0,
+            residual_count: ResidualCount::default(),
         }
     }
 
     fn response(&mut self, itt: Itt) -> ScsiResponse {
         ScsiResponse {
-            bidi_overflow: false,
-            bidi_underflow: false,
-            overflow: false,
-            underflow: false,
             response: 0,
             status: 0,
             itt,
             snack_tag: 0,
-            stat_sn: self.stat(),
-            exp_cmd_sn: self.exp_cmd_sn,
-            max_cmd_sn: self.max_cmd_sn,
+            numbers: ResponseNumbers {
+                stat_sn: self.stat(),
+                exp_cmd_sn: self.exp_cmd_sn,
+                max_cmd_sn: self.max_cmd_sn,
+            },
             exp_data_sn: DataSn(0),
-            bidi_residual_count: 0,
-            residual_count: 0,
+            bidi_residual_count: ResidualCount::default(),
+            residual_count: ResidualCount::default(),
         }
     }
 
@@ -277,9 +283,11 @@ impl Script {
             lun: Lun::from_index(1),
             itt,
             ttt: Ttt(77 + r2t_sn),
-            stat_sn: self.stat_sn,
-            exp_cmd_sn: self.exp_cmd_sn,
-            max_cmd_sn: self.max_cmd_sn,
+            numbers: ResponseNumbers {
+                stat_sn: self.stat_sn,
+                exp_cmd_sn: self.exp_cmd_sn,
+                max_cmd_sn: self.max_cmd_sn,
+            },
             r2t_sn: R2tSn(r2t_sn),
             buffer_offset,
             desired_data_transfer_length: length,

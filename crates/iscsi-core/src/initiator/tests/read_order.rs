@@ -4,11 +4,14 @@ use bytes::Bytes;
 
 use super::{Script, params, pattern, status};
 use crate::initiator::session::Action;
-use crate::params::Params;
+use crate::params::{Bursts, DataOrder, Params};
 use crate::send_order::SendOrder;
 
 fn any_order(data_pdu_in_order: bool, data_sequence_in_order: bool) -> Script {
-    Script::new(Params { data_pdu_in_order, data_sequence_in_order, ..params() })
+    Script::new(Params {
+        data_in_order: DataOrder { pdus: data_pdu_in_order, sequences: data_sequence_in_order },
+        ..params()
+    })
 }
 
 impl Script {
@@ -96,8 +99,7 @@ fn overlap_gaps_and_orders_that_were_not_agreed_on_are_violations() {
 fn recovery_of_lost_pdus_keeps_the_strict_order() {
     let params = Params {
         error_recovery_level: 1,
-        data_pdu_in_order: false,
-        data_sequence_in_order: false,
+        data_in_order: DataOrder { pdus: false, sequences: false },
         ..params()
     };
     let mut script = Script::new(params);
@@ -134,10 +136,8 @@ fn write_tag(script: &mut Script) -> iscsi_wire::Itt {
 
 fn solicited(data_pdu_in_order: bool, data_sequence_in_order: bool) -> Script {
     Script::new(Params {
-        data_pdu_in_order,
-        data_sequence_in_order,
-        initial_r2t: true,
-        immediate_data: false,
+        data_in_order: DataOrder { pdus: data_pdu_in_order, sequences: data_sequence_in_order },
+        bursts: Bursts { initial_r2t: true, immediate_data: false, ..params().bursts },
         ..params()
     })
 }
@@ -188,8 +188,15 @@ fn r2ts_that_repeat_bytes_or_leave_the_data_are_violations_in_any_order() {
     refused(any_order(false, false), &[(16384, 8192), (0, 512)], again);
     let every_second: Vec<(u32, u32)> = (0..=1024).map(|n| (16384 + 16 * n, 8)).collect();
     refused(solicited(true, false), &every_second, "more holes");
-    let params = Params { error_recovery_level: 1, data_sequence_in_order: false, ..params() };
-    let mut script = Script::new(Params { initial_r2t: true, immediate_data: false, ..params });
+    let params = Params {
+        error_recovery_level: 1,
+        data_in_order: DataOrder { sequences: false, ..params().data_in_order },
+        ..params()
+    };
+    let mut script = Script::new(Params {
+        bursts: Bursts { initial_r2t: true, immediate_data: false, ..params.bursts },
+        ..params
+    });
     script.write(1, 1 << 16);
     let (itt, _) = script.command();
     assert_eq!(answers(&mut script, itt, &[(0, 4096), (0, 4096)]).len(), 2, "recovery asks again");

@@ -1,22 +1,25 @@
 //! Commands that take too long, rejected PDUs, lost sessions.
 
 use iscsi_wire::{
-    CmdSn, DataSn, Itt, Lun, Pdu, Reject, RejectReason, TaskManagementResponse, TmfFunction, TmfResponse,
+    CmdSn, DataSn, Itt, Lun, Pdu, Reject, RejectReason, ResponseNumbers, TaskManagementResponse, TmfFunction,
+    TmfResponse,
 };
 
 use super::{FIRST, Script, params, pattern, status};
 use crate::initiator::command::Ending;
 use crate::initiator::session::{Action, CloseReason, ManagementAnswer};
-use crate::params::Params;
+use crate::params::{Bursts, Params};
 
 impl Script {
     pub(super) fn answer(&mut self, itt: Itt, response: TmfResponse) {
         let pdu = TaskManagementResponse {
             response,
             itt,
-            stat_sn: self.stat(),
-            exp_cmd_sn: self.exp_cmd_sn,
-            max_cmd_sn: self.max_cmd_sn,
+            numbers: ResponseNumbers {
+                stat_sn: self.stat(),
+                exp_cmd_sn: self.exp_cmd_sn,
+                max_cmd_sn: self.max_cmd_sn,
+            },
             additional: [0; 3],
         };
         self.receive(pdu.to_bhs(), &[]);
@@ -37,9 +40,11 @@ impl Script {
     pub(super) fn reject(&mut self, reason: RejectReason, refused: &[u8; 48]) {
         let pdu = Reject {
             reason,
-            stat_sn: self.stat(),
-            exp_cmd_sn: self.exp_cmd_sn,
-            max_cmd_sn: self.max_cmd_sn,
+            numbers: ResponseNumbers {
+                stat_sn: self.stat(),
+                exp_cmd_sn: self.exp_cmd_sn,
+                max_cmd_sn: self.max_cmd_sn,
+            },
             data_sn: DataSn(0),
         };
         self.receive(pdu.to_bhs(), refused);
@@ -77,7 +82,10 @@ fn tmf_10_abort_then_reset_then_the_end_and_tags_are_kept_until_the_outcome_is_k
 #[test]
 fn an_aborted_command_ends_with_the_answer_and_not_before() {
     for response in [TmfResponse::FunctionComplete, TmfResponse::TaskDoesNotExist] {
-        let mut script = Script::new(Params { initial_r2t: true, immediate_data: false, ..params() });
+        let mut script = Script::new(Params {
+            bursts: Bursts { initial_r2t: true, immediate_data: false, ..params().bursts },
+            ..params()
+        });
         script.write(1, 4096);
         let (itt, _) = script.command();
         script.wait(30);
@@ -211,9 +219,11 @@ fn rej_03_reason_0b_and_a_reject_without_header_end_the_session() {
         let mut script = Script::new(params());
         let pdu = Reject {
             reason,
-            stat_sn: script.stat(),
-            exp_cmd_sn: script.exp_cmd_sn,
-            max_cmd_sn: script.max_cmd_sn,
+            numbers: ResponseNumbers {
+                stat_sn: script.stat(),
+                exp_cmd_sn: script.exp_cmd_sn,
+                max_cmd_sn: script.max_cmd_sn,
+            },
             data_sn: DataSn(0),
         };
         script.receive(pdu.to_bhs(), &vec![0; header]);

@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use iscsi_wire::{
-    Cid, CmdSn, DataSn, Itt, Lun, NopIn, Pdu, Reject, RejectReason, SnackRequest, SnackType, StatSn,
-    TmfResponse, Ttt,
+    Cid, CmdSn, DataSn, Itt, Lun, NopIn, Pdu, Reject, RejectReason, ResponseNumbers, SnackRequest, SnackType,
+    StatSn, TmfResponse, Ttt,
 };
 
-use super::{FIRST, Script, params, pattern, status};
+use super::{FIRST, Script, params, pattern, status, underflow};
 use crate::initiator::command::{Ending, Residual};
 use crate::initiator::session::{Action, CloseReason};
 use crate::limits::MAX_RESENDS;
-use crate::params::Params;
+use crate::params::{Bursts, Params};
 
 /// Bytes of one Data-In.
 const PIECE: u32 = 500;
@@ -52,7 +52,7 @@ impl Script {
         pdu.final_bit = last;
         pdu.status_bit = last && by == StatusBy::LastDataIn;
         if pdu.status_bit {
-            pdu.stat_sn = self.stat_sn;
+            pdu.numbers.stat_sn = self.stat_sn;
         }
         pdu
     }
@@ -129,9 +129,11 @@ fn data_lost_or_damaged_at_any_place_come_again_and_are_delivered_once_in_order(
                         lun: Lun(0),
                         itt: Itt::RESERVED,
                         ttt: Ttt::RESERVED,
-                        stat_sn: script.stat_sn.next(),
-                        exp_cmd_sn: script.exp_cmd_sn,
-                        max_cmd_sn: script.max_cmd_sn,
+                        numbers: ResponseNumbers {
+                            stat_sn: script.stat_sn.next(),
+                            exp_cmd_sn: script.exp_cmd_sn,
+                            max_cmd_sn: script.max_cmd_sn,
+                        },
                     };
                     script.receive(nop.to_bhs(), &[]);
                 }
@@ -299,9 +301,11 @@ fn a_connection_whose_statuses_never_come_is_given_up() {
         lun: Lun(0),
         itt: Itt::RESERVED,
         ttt: Ttt::RESERVED,
-        stat_sn: script.stat_sn,
-        exp_cmd_sn: script.exp_cmd_sn,
-        max_cmd_sn: script.max_cmd_sn,
+        numbers: ResponseNumbers {
+            stat_sn: script.stat_sn,
+            exp_cmd_sn: script.exp_cmd_sn,
+            max_cmd_sn: script.max_cmd_sn,
+        },
     };
     script.receive(nop.to_bhs(), &[]);
     script.wait_ms(2);
@@ -314,9 +318,11 @@ impl Script {
     fn refuse(&mut self, request: &SnackRequest, reason: RejectReason) {
         let pdu = Reject {
             reason,
-            stat_sn: self.stat(),
-            exp_cmd_sn: self.exp_cmd_sn,
-            max_cmd_sn: self.max_cmd_sn,
+            numbers: ResponseNumbers {
+                stat_sn: self.stat(),
+                exp_cmd_sn: self.exp_cmd_sn,
+                max_cmd_sn: self.max_cmd_sn,
+            },
             data_sn: DataSn(0),
         };
         self.receive(pdu.to_bhs(), request.to_bhs().as_bytes());
@@ -396,7 +402,10 @@ fn data_that_overlaps_what_waits_counts_as_missing() {
 // covers: ERL-03 ERL-04
 #[test]
 fn r2ts_that_are_lost_repeated_or_ask_again_are_answered_in_order_and_exactly() {
-    let mut script = Script::new(Params { initial_r2t: true, immediate_data: false, ..level_1() });
+    let mut script = Script::new(Params {
+        bursts: Bursts { initial_r2t: true, immediate_data: false, ..level_1().bursts },
+        ..level_1()
+    });
     script.write(1, 12_000);
     let (itt, _) = script.command();
     let data = |script: &mut Script| -> Vec<(u32, u32, usize)> {
@@ -436,7 +445,10 @@ fn r2ts_that_are_lost_repeated_or_ask_again_are_answered_in_order_and_exactly() 
 // covers: ERL-03
 #[test]
 fn a_silent_task_is_asked_for_what_was_lost_without_a_trace() {
-    let mut script = Script::new(Params { initial_r2t: true, immediate_data: false, ..level_1() });
+    let mut script = Script::new(Params {
+        bursts: Bursts { initial_r2t: true, immediate_data: false, ..level_1().bursts },
+        ..level_1()
+    });
     script.write(1, 4000);
     let (itt, _) = script.command();
     script.exp_cmd_sn = CmdSn(FIRST).add(1);
@@ -561,7 +573,7 @@ fn after_a_lowered_segment_length_all_data_are_asked_for_anew_with_a_tag() {
     }
     let mut early = script.response(itt);
     early.exp_data_sn = DataSn(PIECES);
-    let early_stat_sn = early.stat_sn;
+    let early_stat_sn = early.numbers.stat_sn;
     let request = script.snacks()[0];
     assert_eq!((request.snack_type, request.beg_run, request.run_length), (SnackType::RData, 0, 0));
     let tag = request.ttt.0;
@@ -580,7 +592,7 @@ fn after_a_lowered_segment_length_all_data_are_asked_for_anew_with_a_tag() {
     };
     send_all(&mut script, Some(5));
     let mut response = script.response(itt);
-    (response.stat_sn, response.snack_tag) = (early_stat_sn, tag);
+    (response.numbers.stat_sn, response.snack_tag) = (early_stat_sn, tag);
     script.stat_sn = early_stat_sn.next();
     script.receive(response.to_bhs(), &[]);
     let request = script.snacks()[0];
@@ -617,7 +629,7 @@ fn data_sent_anew_may_be_less_than_what_was_expected() {
         script.receive(pdu.to_bhs(), data);
     }
     let mut response = script.response(itt);
-    (response.snack_tag, response.underflow, response.residual_count) = (tag, true, PIECE * PIECES / 2);
+    (response.snack_tag, response.residual_count) = (tag, underflow(PIECE * PIECES / 2));
     script.receive(response.to_bhs(), &[]);
     script.sent_nothing();
     let ended = script.take_ended();
@@ -692,7 +704,7 @@ fn a_residual_tells_how_much_is_missing_of_a_short_read() {
     script.send_piece(itt, 1, StatusBy::Response, true);
     let mut response = script.response(itt);
     response.exp_data_sn = DataSn(2);
-    (response.underflow, response.residual_count) = (true, PIECE * (PIECES - 2));
+    response.residual_count = underflow(PIECE * (PIECES - 2));
     script.receive(response.to_bhs(), &[]);
     let request = script.snacks()[0];
     assert_eq!((request.beg_run, request.run_length), (0, 1));

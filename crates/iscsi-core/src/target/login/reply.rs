@@ -1,7 +1,9 @@
 //! What a login answers: responses, refusals, and the login that is complete.
 
 use bytes::Bytes;
-use iscsi_wire::{CmdSn, LoginResponse, LoginStage, LoginStatus, StatSn, TextBuilder, Tsih, keys};
+use iscsi_wire::{
+    CmdSn, LoginResponse, LoginStage, LoginStatus, ResponseNumbers, StatSn, TextBuilder, Tsih, keys,
+};
 
 use super::head::Head;
 use super::policy::{LoginNames, Refusal};
@@ -58,9 +60,7 @@ impl Established {
             isid: self.names.isid,
             tsih,
             itt: self.head.itt,
-            stat_sn: self.stat_sn,
-            exp_cmd_sn,
-            max_cmd_sn,
+            numbers: ResponseNumbers { stat_sn: self.stat_sn, exp_cmd_sn, max_cmd_sn },
             status: LoginStatus::Success,
         };
         TxPdu::with_data(response.to_bhs(), Bytes::copy_from_slice(&self.text))
@@ -90,10 +90,8 @@ pub(super) fn success(
         isid: head.isid,
         tsih: head.tsih,
         itt: head.itt,
-        stat_sn,
         //= rfc7143 11.12.8 LGN-12
-        exp_cmd_sn: head.cmd_sn,
-        max_cmd_sn: head.cmd_sn,
+        numbers: ResponseNumbers { stat_sn, exp_cmd_sn: head.cmd_sn, max_cmd_sn: head.cmd_sn },
         status: LoginStatus::Success,
     };
     TxPdu::with_data(response.to_bhs(), Bytes::copy_from_slice(text))
@@ -112,9 +110,7 @@ pub(super) fn refusal_pdu(head: &Head, stat_sn: StatSn, refusal: &Refusal) -> Tx
         isid: head.isid,
         tsih: Tsih(0),
         itt: head.itt,
-        stat_sn,
-        exp_cmd_sn: head.cmd_sn,
-        max_cmd_sn: head.cmd_sn,
+        numbers: ResponseNumbers { stat_sn, exp_cmd_sn: head.cmd_sn, max_cmd_sn: head.cmd_sn },
         status: refusal.status,
     };
     let mut text = TextBuilder::new();

@@ -10,11 +10,11 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use iscsi_wire::{Cid, Itt, Lun, Opcode, StatSn, Ttt};
+use iscsi_wire::{Cid, Itt, Lun, Opcode, ResidualCount, StatSn, Ttt};
 use rustc_hash::FxHashMap;
 
 use super::super::actions::Payload;
-use super::super::read_plan::{ReadPlan, Residual};
+use super::super::read_plan::ReadPlan;
 use super::super::task::Task;
 use crate::limits::{
     MAX_RETAINED_COMMANDS, MAX_RETAINED_STATUS_BYTES, MAX_RETAINED_STATUSES, MAX_SNACKS_PER_TASK,
@@ -94,8 +94,8 @@ pub(in super::super) struct Report {
     pub status: u8,
     pub status_qualifier: u16,
     pub sense: Bytes,
-    pub residual: Residual,
-    pub bidi_residual: Residual,
+    pub residual: ResidualCount,
+    pub bidi_residual: ResidualCount,
     /// SNACK Tag of the last R-Data SNACK; 0: none.
     pub snack_tag: u32,
     /// StatSN of the status, once it was sent.

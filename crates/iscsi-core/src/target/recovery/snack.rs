@@ -5,7 +5,9 @@
 //! often, is refused by policy: Reject 03, and a command without status yet ends with ABORTED COMMAND, failed retransmission
 //! request.
 
-use iscsi_wire::{Cid, DataSn, Itt, R2t, R2tSn, RejectReason, SnackRequest, SnackType, StatSn};
+use iscsi_wire::{
+    Cid, DataSn, Itt, R2t, R2tSn, RejectReason, ResponseNumbers, SnackRequest, SnackType, StatSn,
+};
 
 use super::super::sense::Condition;
 use super::super::session::TargetSession;
@@ -199,9 +201,7 @@ impl TargetSession {
                 lun: task.lun(),
                 itt: task.itt(),
                 ttt: s.ttt,
-                stat_sn: StatSn(0),
-                exp_cmd_sn: Default::default(),
-                max_cmd_sn: Default::default(),
+                numbers: ResponseNumbers::default(),
                 r2t_sn: R2tSn(s.r2t_sn),
                 buffer_offset: s.start,
                 desired_data_transfer_length: s.end - s.start,
@@ -212,7 +212,7 @@ impl TargetSession {
         }
         for mut r2t in wanted {
             let Some(n) = self.numbers(cid, false) else { return Ok(()) };
-            (r2t.stat_sn, r2t.exp_cmd_sn, r2t.max_cmd_sn) = (n.stat_sn, n.exp_cmd_sn, n.max_cmd_sn);
+            r2t.numbers = n;
             self.send(cid, TxPdu::header_only(r2t.to_bhs()));
         }
         Ok(())

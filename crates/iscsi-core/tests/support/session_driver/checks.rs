@@ -85,16 +85,16 @@ impl Run<'_> {
         bhs.set_data_segment_length(pdu.data.len());
         assert!(pdu.ahs.is_empty());
         let data = &pdu.data.bytes();
-        let (stat_sn, exp, max, counts) = match parsed {
+        let (ResponseNumbers { stat_sn, exp_cmd_sn: exp, max_cmd_sn: max }, counts) = match parsed {
             Pdu::LoginResponse(p) => {
-                self.stat_sn = Some(p.stat_sn);
-                (p.stat_sn, p.exp_cmd_sn, p.max_cmd_sn, true)
+                self.stat_sn = Some(p.numbers.stat_sn);
+                (p.numbers, true)
             }
-            Pdu::NopIn(p) => (p.stat_sn, p.exp_cmd_sn, p.max_cmd_sn, !p.itt.is_reserved()),
+            Pdu::NopIn(p) => (p.numbers, !p.itt.is_reserved()),
             Pdu::ScsiResponse(p) => {
                 assert_eq!(p.status == 2, !data.is_empty(), "sense with CHECK CONDITION only: {p:?}");
                 self.check_end(p.itt);
-                (p.stat_sn, p.exp_cmd_sn, p.max_cmd_sn, true)
+                (p.numbers, true)
             }
             Pdu::TaskManagementResponse(p) => {
                 let open = self.unanswered_tmf.get_mut(&p.itt).and_then(VecDeque::pop_front);
@@ -108,18 +108,18 @@ impl Run<'_> {
                     let open = self.unanswered.entry(tag).or_default();
                     *open = open.saturating_sub(1);
                 }
-                (p.stat_sn, p.exp_cmd_sn, p.max_cmd_sn, true)
+                (p.numbers, true)
             }
             Pdu::TextResponse(p) => {
                 assert!(!(p.final_bit && p.continue_bit));
                 assert_eq!(p.final_bit, p.ttt.is_reserved());
                 assert!(data.len() <= 512);
-                (p.stat_sn, p.exp_cmd_sn, p.max_cmd_sn, true)
+                (p.numbers, true)
             }
             Pdu::DataIn(p) => {
                 assert!(!data.is_empty() && data.len() <= 512);
                 assert!(p.final_bit || !p.status_bit);
-                let max_burst = self.session.params().max_burst_length;
+                let max_burst = self.session.params().bursts.max_burst_length;
                 if let Some(sent) = self.sent.get_mut(&p.itt).filter(|sent| !sent.tainted) {
                     assert_eq!((p.buffer_offset, p.data_sn.0), (sent.data_in, sent.data_sn));
                     sent.data_in += data.len() as u32;
@@ -137,19 +137,19 @@ impl Run<'_> {
                 if p.status_bit {
                     self.check_end(p.itt);
                 }
-                let stat_sn = if p.status_bit { p.stat_sn } else { self.stat_sn.unwrap_or_default() };
-                (stat_sn, p.exp_cmd_sn, p.max_cmd_sn, p.status_bit)
+                let stat_sn = if p.status_bit { p.numbers.stat_sn } else { self.stat_sn.unwrap_or_default() };
+                (ResponseNumbers { stat_sn, ..p.numbers }, p.status_bit)
             }
-            Pdu::LogoutResponse(p) => (p.stat_sn, p.exp_cmd_sn, p.max_cmd_sn, true),
+            Pdu::LogoutResponse(p) => (p.numbers, true),
             Pdu::R2t(p) => {
                 self.check_r2t(&p);
-                (p.stat_sn, p.exp_cmd_sn, p.max_cmd_sn, false)
+                (p.numbers, false)
             }
-            Pdu::AsyncMessage(p) => (p.stat_sn, p.exp_cmd_sn, p.max_cmd_sn, true),
+            Pdu::AsyncMessage(p) => (p.numbers, true),
             Pdu::Reject(p) => {
                 let header: &[u8; 48] = data.as_ref().try_into().expect("the rejected header");
                 assert!(self.headers.contains(header), "rejects what was never sent");
-                (p.stat_sn, p.exp_cmd_sn, p.max_cmd_sn, true)
+                (p.numbers, true)
             }
             initiator => panic!("a target does not send {initiator:?}"),
         };
@@ -176,7 +176,7 @@ impl Run<'_> {
     pub(super) fn check_r2t(&mut self, p: &iscsi_core::wire::R2t) {
         let params = self.session.params();
         assert!(!p.ttt.is_reserved());
-        assert!((1..=params.max_burst_length).contains(&p.desired_data_transfer_length), "{p:?}");
+        assert!((1..=params.bursts.max_burst_length).contains(&p.desired_data_transfer_length), "{p:?}");
         let ttt_in_use = self.sent.values().flat_map(|s| &s.owed).any(|owed| owed.ttt == p.ttt);
         assert!(!ttt_in_use, "a TTT that is in use: {p:?}");
         let end = p.buffer_offset.checked_add(p.desired_data_transfer_length).expect("ends below 2^32");
@@ -186,7 +186,7 @@ impl Run<'_> {
             assert!(end <= sent.edtl, "beyond the expected length: {p:?}");
             assert!(sent.next_r2t.is_none_or(|next| next == p.buffer_offset), "not contiguous: {p:?}");
             let outstanding = sent.owed.iter().filter(|owed| !owed.ttt.is_reserved()).count();
-            assert!(outstanding < usize::from(params.max_outstanding_r2t), "too many R2Ts: {p:?}");
+            assert!(outstanding < usize::from(params.bursts.max_outstanding_r2t), "too many R2Ts: {p:?}");
         }
         sent.next_r2t = Some(end);
         sent.data_sn += 1;

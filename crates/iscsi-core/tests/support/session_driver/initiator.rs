@@ -23,9 +23,9 @@ impl Run<'_> {
         let params = self.session.params().clone();
         let first_burst = params.effective_first_burst().min(edtl);
         let limit = first_burst.min(params.max_recv_data_segment_length);
-        let with_data = write && params.immediate_data && self.dice.one_in(2);
+        let with_data = write && params.bursts.immediate_data && self.dice.one_in(2);
         let immediate_data = if with_data { self.dice.below(limit + 1) } else { 0 };
-        let more = write && !params.initial_r2t && immediate_data < first_burst && self.dice.one_in(2);
+        let more = write && !params.bursts.initial_r2t && immediate_data < first_burst && self.dice.one_in(2);
         let lun = Lun::from_index(self.dice.below(2) as u16);
         let mut cdb = [0; 16];
         cdb[2..6].copy_from_slice(&itt.0.to_be_bytes());

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use iscsi_core::Time;
-use iscsi_core::params::Bounds;
+use iscsi_core::params::{Bounds, Bursts};
 use iscsi_core::pdu_reader::RxPdu;
 use iscsi_core::pdu_writer::TxPdu;
 use iscsi_core::target::actions::{
@@ -29,8 +29,9 @@ use iscsi_core::target::session::{Holdings, SessionConfig, TargetSession};
 use iscsi_core::target::task::TaskId;
 use iscsi_core::target::task_management::AbortScope;
 use iscsi_core::wire::{
-    Bhs, Cid, CmdSn, DataOut, DataSn, Itt, LogoutReason, LogoutRequest, Lun, NopOut, Pdu, ScsiCommand,
-    StatSn, TaskAttribute, TaskManagementRequest, TextRequest, TmfFunction, TmfResponse, Tsih, Ttt, one_line,
+    Bhs, Cid, CmdSn, DataOut, DataSn, Itt, LogoutReason, LogoutRequest, Lun, NopOut, Pdu, ResponseNumbers,
+    ScsiCommand, StatSn, TaskAttribute, TaskManagementRequest, TextRequest, TmfFunction, TmfResponse, Tsih,
+    Ttt, one_line,
 };
 
 use crate::policy::{Policy, establish, login_request, rx};
@@ -160,11 +161,13 @@ pub fn play(bytes: &[u8]) {
     let mut dice = Dice(bytes);
     let bounds = Bounds {
         max_recv_data_segment_length: dice.pick(&[512, 1024, 65536]),
-        max_burst_length: dice.pick(&[512, 1024, 2048]),
-        first_burst_length: dice.pick(&[512, 1024, 2048]),
-        initial_r2t: dice.one_in(2),
-        immediate_data: !dice.one_in(3),
-        max_outstanding_r2t: dice.pick(&[1, 2, 8]),
+        bursts: Bursts {
+            max_burst_length: dice.pick(&[512, 1024, 2048]),
+            first_burst_length: dice.pick(&[512, 1024, 2048]),
+            initial_r2t: dice.one_in(2),
+            immediate_data: !dice.one_in(3),
+            max_outstanding_r2t: dice.pick(&[1, 2, 8]),
+        },
         ..Bounds::default()
     };
     let keys = [

@@ -4,7 +4,8 @@ use super::{Fields, Kind};
 use crate::transcript::line::LineError;
 use crate::{
     AsyncEvent, AsyncMessage, CmdSn, DataIn, DataSn, LogoutResponse, LogoutResponseCode, Lun, NopIn, Pdu,
-    R2t, R2tSn, Reject, RejectReason, ScsiResponse, StatSn, TaskManagementResponse, TmfResponse,
+    R2t, R2tSn, Reject, RejectReason, ResidualCount, ResponseNumbers, ScsiResponse, StatSn,
+    TaskManagementResponse, TmfResponse,
 };
 
 /// The fields that each can be given, and what makes it.
@@ -63,26 +64,23 @@ pub(super) const PDUS: &[Kind] = &[
 ];
 
 impl Fields<'_> {
-    fn stat_sn(&self) -> Result<StatSn, LineError> {
-        Ok(self.number("stat_sn")?.map_or(self.usual.stat_sn, StatSn))
-    }
-
-    fn exp_cmd_sn(&self) -> Result<CmdSn, LineError> {
-        Ok(self.number("exp_cmd_sn")?.map_or(self.usual.exp_cmd_sn, CmdSn))
-    }
-
-    fn max_cmd_sn(&self) -> Result<CmdSn, LineError> {
-        Ok(self.number("max_cmd_sn")?.map_or(self.usual.max_cmd_sn, CmdSn))
+    fn numbers(&self) -> Result<ResponseNumbers, LineError> {
+        let usual = &self.usual.numbers;
+        Ok(ResponseNumbers {
+            stat_sn: self.number("stat_sn")?.map_or(usual.stat_sn, StatSn),
+            exp_cmd_sn: self.number("exp_cmd_sn")?.map_or(usual.exp_cmd_sn, CmdSn),
+            max_cmd_sn: self.number("max_cmd_sn")?.map_or(usual.max_cmd_sn, CmdSn),
+        })
     }
 
     fn data_sn(&self, field: &str) -> Result<DataSn, LineError> {
         Ok(DataSn(self.or_zero(field)?))
     }
 
-    /// Is there more, is there less, and by how many bytes.
-    fn residual(&self, over: &str, under: &str) -> Result<(bool, bool, u32), LineError> {
+    fn residual_count(&self, over: &str, under: &str) -> Result<ResidualCount, LineError> {
         let (over, under) = (self.number(over)?, self.number(under)?);
-        Ok((over.is_some(), under.is_some(), over.or(under).unwrap_or(0)))
+        let bytes = over.or(under).unwrap_or(0);
+        Ok(ResidualCount { overflow: over.is_some(), underflow: under.is_some(), bytes })
     }
 }
 
@@ -91,32 +89,21 @@ fn nop_in(fields: &Fields<'_>) -> Result<Pdu, LineError> {
         lun: fields.lun(Lun(0))?,
         itt: fields.itt("itt")?,
         ttt: fields.ttt()?,
-        stat_sn: fields.stat_sn()?,
-        exp_cmd_sn: fields.exp_cmd_sn()?,
-        max_cmd_sn: fields.max_cmd_sn()?,
+        numbers: fields.numbers()?,
     }
     .into())
 }
 
 fn scsi_response(fields: &Fields<'_>) -> Result<Pdu, LineError> {
-    let (overflow, underflow, residual_count) = fields.residual("overflow", "underflow")?;
-    let (bidi_overflow, bidi_underflow, bidi_residual_count) =
-        fields.residual("bidi_overflow", "bidi_underflow")?;
     Ok(ScsiResponse {
-        bidi_overflow,
-        bidi_underflow,
-        overflow,
-        underflow,
         response: fields.line.small("response", 0xff)?.unwrap_or(0),
         status: fields.line.small("status", 0xff)?.unwrap_or(0),
         itt: fields.itt("itt")?,
         snack_tag: fields.or_zero("snack_tag")?,
-        stat_sn: fields.stat_sn()?,
-        exp_cmd_sn: fields.exp_cmd_sn()?,
-        max_cmd_sn: fields.max_cmd_sn()?,
+        numbers: fields.numbers()?,
         exp_data_sn: fields.data_sn("exp_data_sn")?,
-        bidi_residual_count,
-        residual_count,
+        bidi_residual_count: fields.residual_count("bidi_overflow", "bidi_underflow")?,
+        residual_count: fields.residual_count("overflow", "underflow")?,
     }
     .into())
 }
@@ -125,9 +112,7 @@ fn task_management_response(fields: &Fields<'_>) -> Result<Pdu, LineError> {
     Ok(TaskManagementResponse {
         response: fields.one_of("response", TmfResponse::ALL)?.unwrap_or(TmfResponse::FunctionComplete),
         itt: fields.itt("itt")?,
-        stat_sn: fields.stat_sn()?,
-        exp_cmd_sn: fields.exp_cmd_sn()?,
-        max_cmd_sn: fields.max_cmd_sn()?,
+        numbers: fields.numbers()?,
         additional: [0; 3],
     }
     .into())
@@ -135,29 +120,24 @@ fn task_management_response(fields: &Fields<'_>) -> Result<Pdu, LineError> {
 
 /// With `status=` it has a status, and only then a StatSN (RFC 7143 11.7.3).
 fn data_in(fields: &Fields<'_>) -> Result<Pdu, LineError> {
-    let (overflow, underflow, residual_count) = fields.residual("overflow", "underflow")?;
     let status: Option<u8> = fields.line.small("status", 0xff)?;
     let acknowledge = fields.line.flag("A");
-    let stat_sn = match status {
-        Some(_) => fields.stat_sn()?,
-        None => StatSn(fields.or_zero("stat_sn")?),
-    };
+    let mut numbers = fields.numbers()?;
+    if status.is_none() {
+        numbers.stat_sn = StatSn(fields.or_zero("stat_sn")?);
+    }
     Ok(DataIn {
         final_bit: fields.line.flag("F"),
         acknowledge,
-        overflow,
-        underflow,
         status_bit: status.is_some(),
         status: status.unwrap_or(0),
         lun: fields.lun(if acknowledge { fields.usual.lun } else { Lun(0) })?,
         itt: fields.itt("itt")?,
         ttt: fields.ttt()?,
-        stat_sn,
-        exp_cmd_sn: fields.exp_cmd_sn()?,
-        max_cmd_sn: fields.max_cmd_sn()?,
+        numbers,
         data_sn: fields.data_sn("data_sn")?,
         buffer_offset: fields.or_zero("offset")?,
-        residual_count,
+        residual_count: fields.residual_count("overflow", "underflow")?,
     }
     .into())
 }
@@ -167,9 +147,7 @@ fn r2t(fields: &Fields<'_>) -> Result<Pdu, LineError> {
         lun: fields.lun(fields.usual.lun)?,
         itt: fields.itt("itt")?,
         ttt: fields.ttt()?,
-        stat_sn: fields.stat_sn()?,
-        exp_cmd_sn: fields.exp_cmd_sn()?,
-        max_cmd_sn: fields.max_cmd_sn()?,
+        numbers: fields.numbers()?,
         r2t_sn: R2tSn(fields.or_zero("r2t_sn")?),
         buffer_offset: fields.or_zero("offset")?,
         desired_data_transfer_length: fields.or_zero("len")?,
@@ -181,9 +159,7 @@ fn logout_response(fields: &Fields<'_>) -> Result<Pdu, LineError> {
     Ok(LogoutResponse {
         response: fields.one_of("response", LogoutResponseCode::ALL)?.unwrap_or(LogoutResponseCode::Success),
         itt: fields.itt("itt")?,
-        stat_sn: fields.stat_sn()?,
-        exp_cmd_sn: fields.exp_cmd_sn()?,
-        max_cmd_sn: fields.max_cmd_sn()?,
+        numbers: fields.numbers()?,
         time2wait: fields.line.small("time2wait", 0xffff)?.unwrap_or(0),
         time2retain: fields.line.small("time2retain", 0xffff)?.unwrap_or(0),
     }
@@ -203,9 +179,7 @@ fn async_message(fields: &Fields<'_>) -> Result<Pdu, LineError> {
     ];
     Ok(AsyncMessage {
         lun: fields.lun(Lun(0))?,
-        stat_sn: fields.stat_sn()?,
-        exp_cmd_sn: fields.exp_cmd_sn()?,
-        max_cmd_sn: fields.max_cmd_sn()?,
+        numbers: fields.numbers()?,
         event: fields.needed("event", fields.one_of("event", &events)?)?,
         vcode: fields.line.small("vcode", 0xff)?.unwrap_or(0),
         parameter1: 0,
@@ -218,9 +192,7 @@ fn async_message(fields: &Fields<'_>) -> Result<Pdu, LineError> {
 fn reject(fields: &Fields<'_>) -> Result<Pdu, LineError> {
     Ok(Reject {
         reason: fields.needed("reason", fields.one_of("reason", RejectReason::ALL)?)?,
-        stat_sn: fields.stat_sn()?,
-        exp_cmd_sn: fields.exp_cmd_sn()?,
-        max_cmd_sn: fields.max_cmd_sn()?,
+        numbers: fields.numbers()?,
         data_sn: fields.data_sn("data_sn")?,
     }
     .into())

@@ -2,7 +2,8 @@
 
 use crate::common::*;
 use iscsi_wire::{
-    CmdSn, DataOut, Itt, Lun, NopIn, NopOut, Opcode, ScsiCommand, SnackRequest, SnackType, StatSn, Ttt,
+    CmdSn, DataOut, Itt, Lun, NopIn, NopOut, Opcode, ResidualCount, ResponseNumbers, ScsiCommand,
+    SnackRequest, SnackType, StatSn, Ttt,
 };
 use offload::Engine;
 use offload::HostMem;
@@ -42,7 +43,8 @@ pub fn a_response_brings_sense_data_and_residuals<E: Engine>(new: fn() -> E) {
     let mut bench = Bench::with(new(), open_conn(BOTH_DIGESTS, 0));
     bench.read(2, 4096);
     let mut pdu = response(2, 100, 0);
-    (pdu.status, pdu.underflow, pdu.residual_count) = (2, true, 4096);
+    pdu.status = 2;
+    pdu.residual_count = ResidualCount::of(4096, 0);
     let sense = [&[0, 18, 0x70, 0, 5][..], &[0; 15]].concat();
     let bytes = bench.pdu(pdu.to_bhs(), &sense);
     bench.rx(&bytes);
@@ -111,12 +113,12 @@ pub fn commands_wait_for_the_window_and_immediate_ones_do_not<E: Engine>(new: fn
     };
     assert_eq!(numbers(&mut bench), [(1, 10), (3, 11)]);
     let mut older = response(1, 100, 0);
-    (older.exp_cmd_sn, older.max_cmd_sn) = (CmdSn(11), CmdSn(9));
+    (older.numbers.exp_cmd_sn, older.numbers.max_cmd_sn) = (CmdSn(11), CmdSn(9));
     let bytes = bench.pdu(older.to_bhs(), &[]);
     bench.rx(&bytes);
     assert_eq!(numbers(&mut bench), []);
     let mut opens = response(3, 101, 0);
-    (opens.exp_cmd_sn, opens.max_cmd_sn) = (CmdSn(11), CmdSn(11));
+    (opens.numbers.exp_cmd_sn, opens.numbers.max_cmd_sn) = (CmdSn(11), CmdSn(11));
     let bytes = bench.pdu(opens.to_bhs(), &[]);
     bench.rx(&bytes);
     assert_eq!(numbers(&mut bench), [(2, 11)]);
@@ -129,9 +131,7 @@ pub fn what_is_not_offloaded_goes_to_software_and_its_status_counts<E: Engine>(n
         lun: Lun(0),
         itt: Itt(9),
         ttt: Ttt::RESERVED,
-        stat_sn: StatSn(100),
-        exp_cmd_sn: CmdSn(10),
-        max_cmd_sn: CmdSn(33),
+        numbers: ResponseNumbers { stat_sn: StatSn(100), exp_cmd_sn: CmdSn(10), max_cmd_sn: CmdSn(33) },
     };
     let bytes = bench.pdu(nop.to_bhs(), b"hello");
     bench.rx(&bytes);
