@@ -8,7 +8,7 @@ mod bundle;
 mod ctx;
 mod options;
 mod rows;
-mod talk;
+pub(crate) mod talk;
 
 pub use crate::text::ParseError;
 pub(crate) use ctx::RowSession;

@@ -9,7 +9,7 @@ use iscsi_wire::{Cid, Itt, LoginStage, LoginStatus, LogoutReason, LogoutRequest,
 
 /// A target's reaction to a login request.
 #[derive(Clone, Debug)]
-pub(super) enum Taken {
+pub(crate) enum Taken {
     /// It continues.
     On(LoginReply),
     /// It refused.
@@ -21,7 +21,7 @@ pub(super) enum Taken {
 }
 
 impl Taken {
-    pub(super) fn words(&self) -> String {
+    pub(crate) fn words(&self) -> String {
         match self {
             Taken::On(reply) => format!("success, {:?}", reply.pairs),
             Taken::Refused(status) => format!("{status} ({:#06x})", status.code()),
@@ -56,7 +56,7 @@ impl Taken {
 }
 
 /// A login in its operational stage, before the first request of that stage.
-pub(super) struct Talk {
+pub(crate) struct Talk {
     pub(super) peer: RawPeer,
     pub(super) script: LoginScript,
     names: Vec<(String, String)>,
@@ -91,7 +91,7 @@ impl Talk {
         Self::with(ctx, ctx.script())
     }
 
-    pub(super) fn with(ctx: &Ctx, script: LoginScript) -> Result<Self, Stop> {
+    pub(crate) fn with(ctx: &Ctx, script: LoginScript) -> Result<Self, Stop> {
         let mut peer = ctx.connect()?;
         let mut names = script.names();
         if let Some(chap) = &script.chap {
@@ -107,7 +107,7 @@ impl Talk {
     }
 
     /// One operational request with these pairs, preceded by the names if they were not sent yet.
-    pub(super) fn step(&mut self, pairs: &[(&str, &str)], finish: bool) -> Result<Taken, Stop> {
+    pub(crate) fn step(&mut self, pairs: &[(&str, &str)], finish: bool) -> Result<Taken, Stop> {
         self.raw(&text_of(pairs), finish)
     }
 

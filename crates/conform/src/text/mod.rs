@@ -5,6 +5,7 @@
 
 mod caller;
 mod initiator;
+mod keys;
 mod parse;
 mod script;
 mod target;

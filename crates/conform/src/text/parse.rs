@@ -1,7 +1,8 @@
 //! The grammar of rows.
 
 use super::caller::{self, Call, Ending};
-use iscsi_wire::{LineError, PduLine, keys};
+use super::keys::{self as text_keys, Demand, Offer};
+use iscsi_wire::{LineError, PduLine, keys, parse_number};
 use std::fmt;
 
 /// Most bytes of a file.
@@ -56,6 +57,10 @@ pub(super) enum What {
     /// A session with these values begins; if they are not granted the row does not apply, or, if `optional`, the steps up to the
     /// next session.
     Session { values: Vec<Wanted>, optional: bool },
+    /// A login begins, and is in its operational stage: `I> keys` lines are its requests.
+    Login { discovery: bool },
+    /// Our side sends these keys.
+    Offer(Offer),
     /// The program that uses the initiator under test asks for this.
     Call(Call),
     /// How a call may end.
@@ -93,6 +98,10 @@ pub(super) struct Await {
 #[derive(Clone, Debug)]
 pub(super) enum Alternative {
     Pdu(PduLine),
+    /// Keys of a login.
+    Keys(Demand),
+    /// The login is refused, with one of these statuses; with any if there are none.
+    Refused(Vec<u16>),
     /// The peer closes the connection.
     Close,
     /// Nothing is sent.
@@ -103,6 +112,14 @@ impl fmt::Display for Alternative {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Alternative::Pdu(line) => line.fmt(f),
+            Alternative::Keys(demand) => demand.fmt(f),
+            Alternative::Refused(statuses) => {
+                f.write_str("refused")?;
+                for (mark, status) in std::iter::once('=').chain(std::iter::repeat('|')).zip(statuses) {
+                    write!(f, "{mark}{status:#06x}")?;
+                }
+                Ok(())
+            }
             Alternative::Close => f.write_str("close"),
             Alternative::Nothing => f.write_str("nothing"),
         }
@@ -249,10 +266,11 @@ fn steps(tested: Tested, lines: &[(usize, String)], case: &str) -> Result<Vec<St
             continue;
         }
         let what = step(tested, &text, after_all.take().is_some()).map_err(|why| (*line, why))?;
-        if steps.is_empty() && !matches!(what, What::Session { .. }) {
+        if steps.is_empty() && !what.begins() {
+            let login = if tested == Tested::Target { ", or a `login`" } else { "" };
             return Err((
                 *line,
-                "the first step of a row is its session: `with`, and keys if it needs any".to_owned(),
+                format!("the first step of a row is its session: `with`, and keys if it needs any{login}"),
             ));
         }
         check_place(tested, &steps, &what).map_err(|why| (*line, why))?;
@@ -266,9 +284,52 @@ fn steps(tested: Tested, lines: &[(usize, String)], case: &str) -> Result<Vec<St
     }
 }
 
+impl What {
+    /// Does a session or a login begin with it?
+    fn begins(&self) -> bool {
+        matches!(self, What::Session { .. } | What::Login { .. })
+    }
+
+    /// Can it be part of a login?
+    fn is_of_login(&self) -> bool {
+        match self {
+            What::Offer(_) => true,
+            What::Await(wanted) => {
+                let pdu = |one: &Alternative| matches!(one, Alternative::Pdu(_));
+                !wanted.needed && !wanted.after_all && !wanted.alternatives.iter().any(pdu)
+            }
+            _ => false,
+        }
+    }
+
+    /// Can it be part of a session?
+    fn is_of_session(&self) -> bool {
+        match self {
+            What::Offer(_) => false,
+            What::Await(wanted) => {
+                let of_login =
+                    |one: &Alternative| matches!(one, Alternative::Keys(_) | Alternative::Refused(_));
+                !wanted.alternatives.iter().any(of_login)
+            }
+            _ => true,
+        }
+    }
+}
+
 /// Can the step stand after these?
 fn check_place(tested: Tested, before: &[Step], what: &What) -> Result<(), String> {
-    let part = || before.iter().rev().take_while(|step| !matches!(step.what, What::Session { .. }));
+    let part = || before.iter().rev().take_while(|step| !step.what.begins());
+    if !what.begins() {
+        match before.iter().rev().find(|step| step.what.begins()) {
+            Some(Step { what: What::Login { .. }, .. }) => {
+                return check_login(part().map(|step| &step.what), what);
+            }
+            _ if !what.is_of_session() => {
+                return Err("keys and refusals belong to a login: write `login` before".to_owned());
+            }
+            _ => {}
+        }
+    }
     let calls: Vec<&str> = part()
         .filter_map(|step| match &step.what {
             What::Call(call) => Some(call.name.as_str()),
@@ -306,6 +367,29 @@ fn check_place(tested: Tested, before: &[Step], what: &What) -> Result<(), Strin
     }
 }
 
+/// Can the step stand after these of its login, the last of which comes first?
+fn check_login<'a>(mut before: impl Iterator<Item = &'a What>, what: &What) -> Result<(), String> {
+    if !what.is_of_login() {
+        return Err(
+            "a login has `I> keys` and `T< keys` lines only, and `refused`, `close` or `nothing`".to_owned()
+        );
+    }
+    let What::Await(wanted) = what else { return Ok(()) };
+    let demanded = wanted.alternatives.iter().filter_map(|one| match one {
+        Alternative::Keys(demand) => Some(demand),
+        _ => None,
+    });
+    let offered = match before.next() {
+        Some(What::Offer(offer)) => &offer.pairs,
+        _ => return Err("a target answers what was sent: write an `I> keys` line before".to_owned()),
+    };
+    let known = |key: &&str| text_keys::is_known(key) || offered.iter().any(|(name, _)| name == key);
+    match demanded.flat_map(Demand::keys).find(|key| !known(key)) {
+        Some(key) => Err(format!("`{key}` is no key of RFC 7143 13, and the line before does not offer it")),
+        None => Ok(()),
+    }
+}
+
 fn step(tested: Tested, text: &str, after_all: bool) -> Result<What, String> {
     let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
     let rest = rest.trim();
@@ -315,25 +399,28 @@ fn step(tested: Tested, text: &str, after_all: bool) -> Result<What, String> {
             let values = rest.split_whitespace().map(wanted).collect::<Result<_, _>>()?;
             Ok(What::Session { values, optional: word == "when" })
         }
+        "login" if tested == Tested::Target => match rest {
+            "" | "discovery" => Ok(What::Login { discovery: rest == "discovery" }),
+            _ => Err(format!("`login {rest}`: write `login` or `login discovery`")),
+        },
         "C>" if tested == Tested::Initiator => Call::parse(rest).map(What::Call),
         "C<" if tested == Tested::Initiator => {
             caller::returned(rest).map(|(name, ends)| What::Returned { name, ends })
         }
-        "T?" if tested == Tested::Target => {
-            awaited(rest, after_all, true).map(What::Await).map_err(|error| error.to_string())
-        }
+        "T?" if tested == Tested::Target => awaited(tested, rest, after_all, true).map(What::Await),
         "X" if rest.is_empty() => Ok(What::Break),
-        _ if word == sends => PduLine::parse(rest).map(What::Send).map_err(|error| error.to_string()),
-        _ if word == awaits => {
-            awaited(rest, after_all, false).map(What::Await).map_err(|error| error.to_string())
+        "I>" if tested == Tested::Target && first_word(rest) == "keys" => {
+            Offer::parse(rest.trim_start_matches("keys")).map(What::Offer)
         }
+        _ if word == sends => PduLine::parse(rest).map(What::Send).map_err(|error| error.to_string()),
+        _ if word == awaits => awaited(tested, rest, after_all, false).map(What::Await),
         _ => {
-            let others = match tested {
-                Tested::Target => "`T?`",
-                Tested::Initiator => "`C>`, `C<`",
+            let (login, others) = match tested {
+                Tested::Target => ("`login`, ", "`T?`"),
+                Tested::Initiator => ("", "`C>`, `C<`"),
             };
             Err(format!(
-                "`{word}` begins no step: write `with`, `when`, `{sends}`, `{awaits}`, {others}, `...` or `X` (a row begins with `row`, a note with `# `)"
+                "`{word}` begins no step: write `with`, `when`, {login}`{sends}`, `{awaits}`, {others}, `...` or `X` (a row begins with `row`, a note with `# `)"
             ))
         }
     }
@@ -350,7 +437,11 @@ fn wanted(word: &str) -> Result<Wanted, String> {
     Ok(Wanted { key: key.to_owned(), value: value.to_owned(), at_most })
 }
 
-fn awaited(text: &str, after_all: bool, needed: bool) -> Result<Await, LineError> {
+fn first_word(text: &str) -> &str {
+    text.split_whitespace().next().unwrap_or_default()
+}
+
+fn awaited(tested: Tested, text: &str, after_all: bool, needed: bool) -> Result<Await, String> {
     let mut alternatives = Vec::new();
     let mut ends_from = None;
     for part in text.split(" else ") {
@@ -358,23 +449,39 @@ fn awaited(text: &str, after_all: bool, needed: bool) -> Result<Await, LineError
             ends_from = Some(alternatives.len());
         }
         for one in part.split(" or ") {
-            alternatives.push(alternative(one)?);
+            alternatives.push(alternative(tested, one.trim())?);
         }
     }
     let ends_from = ends_from.unwrap_or(alternatives.len());
     Ok(Await { after_all, needed, alternatives, ends_from })
 }
 
-fn alternative(text: &str) -> Result<Alternative, LineError> {
-    match text.trim() {
-        "close" => Ok(Alternative::Close),
-        "nothing" => Ok(Alternative::Nothing),
-        text => {
-            let line = PduLine::parse(text)?;
-            line.check()?;
-            Ok(Alternative::Pdu(line))
+fn alternative(tested: Tested, text: &str) -> Result<Alternative, String> {
+    let of_target = tested == Tested::Target;
+    match (first_word(text), text) {
+        (_, "close") => Ok(Alternative::Close),
+        (_, "nothing") => Ok(Alternative::Nothing),
+        (_, "refused") if of_target => Ok(Alternative::Refused(Vec::new())),
+        ("keys", _) if of_target => {
+            Demand::parse(text.trim_start_matches("keys").trim()).map(Alternative::Keys)
         }
+        _ => match text.strip_prefix("refused=") {
+            Some(statuses) if of_target => {
+                let number = |status: &str| {
+                    let number = parse_number(status).ok().and_then(|status| u16::try_from(status).ok());
+                    number.ok_or_else(|| format!("`{status}` is no login status: write `refused=0x0200`"))
+                };
+                statuses.split('|').map(number).collect::<Result<_, _>>().map(Alternative::Refused)
+            }
+            _ => pdu(text).map(Alternative::Pdu).map_err(|error| error.to_string()),
+        },
     }
+}
+
+fn pdu(text: &str) -> Result<PduLine, LineError> {
+    let line = PduLine::parse(text)?;
+    line.check()?;
+    Ok(line)
 }
 
 #[cfg(test)]
@@ -383,7 +490,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_text_panics(text in "(row [A-Z]{0,3}-?[0-9]{0,2} t\n)?((with|when|case|I>|T<|T\\?|C>|C<|I<|T>|X|\\.\\.\\.)[ -~]{0,40}\n){0,6}") {
+        fn no_text_panics(text in "(row [A-Z]{0,3}-?[0-9]{0,2} t\n)?((with|when|case|login|I> keys|T< keys|I>|T<|T\\?|C>|C<|I<|T>|X|\\.\\.\\.)[ -~]{0,40}\n){0,6}") {
             let _ = Row::parse(Tested::Target, "x.rows", &text);
             let _ = Row::parse(Tested::Initiator, "x.rows", &text);
         }
@@ -450,6 +557,19 @@ mod tests {
             ("row DAT-01 t\nI> NopOut\n", "x.rows:2: the first step of a row is its session"),
             ("row DAT-01 t\nwith MaxBurst=1\n", "x.rows:2: `MaxBurst=1` is no key"),
             ("row DAT-01 t\nwith\nT> NopIn\n", "x.rows:3: `T>` begins no step: write"),
+            ("row KEY-01 t\nlogin fast\n", "x.rows:2: `login fast`"),
+            ("row KEY-01 t\nI> keys T\n", "x.rows:2: the first step of a row is its session"),
+            ("row KEY-01 t\nwith\nI> keys T\n", "x.rows:3: keys and refusals belong to a login"),
+            ("row KEY-01 t\nwith\nT< refused\n", "x.rows:3: keys and refusals belong to a login"),
+            ("row KEY-01 t\nlogin\nI> NopOut\n", "x.rows:3: a login has `I> keys`"),
+            ("row KEY-01 t\nlogin\nI> keys T\nT< NopIn\n", "x.rows:4: a login has `I> keys`"),
+            ("row KEY-01 t\nlogin\nT< keys\n", "x.rows:3: a target answers what was sent"),
+            ("row KEY-01 t\nlogin\nI> keys T MaxBurst\n", "x.rows:3: `MaxBurst` is no key with a value"),
+            (
+                "row KEY-01 t\nlogin\nI> keys T\nT< keys !MaxBurst\n",
+                "x.rows:4: `MaxBurst` is no key of RFC 7143",
+            ),
+            ("row KEY-01 t\nlogin\nI> keys T\nT< refused=few\n", "x.rows:4: `few` is no login status"),
             ("row DAT-01 t\nwith\n...\n", "x.rows:3: `...` at the end of a row"),
             ("row DAT-01 t\nwith\n...\nI> NopOut\n", "x.rows:4: `...` stands before"),
             ("row DAT-01 t\nwith\nT< Nop\n", "x.rows:3: `Nop` is no PDU"),

@@ -311,7 +311,12 @@ impl Script {
                     }
                     break;
                 }
-                What::Session { .. } | What::Call(_) | What::Returned { .. } => {}
+                // The last two are for targets only.
+                What::Session { .. }
+                | What::Call(_)
+                | What::Returned { .. }
+                | What::Login { .. }
+                | What::Offer(_) => {}
             }
             self.next += 1;
         }

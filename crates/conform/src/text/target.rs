@@ -1,11 +1,13 @@
 //! Plays a row with a target under test.
 
+use super::keys::Offer;
 use super::parse::{Alternative, Await, Play, Row, Step, Wanted, What};
 use super::{bytes, described};
 use crate::frame::{DigestWish, Frame, Received};
 use crate::login::value_of;
 use crate::script::{fail, skip};
 use crate::session::{Sent, Watch};
+use crate::target::talk::{Taken, Talk};
 use crate::target::{Ctx, RowResult, RowSession};
 use crate::{Command, PeerError, Stop};
 use iscsi_wire::{CmdSn, Itt, LineError, Names, Pdu, PduLine, Usual, keys};
@@ -45,6 +47,8 @@ struct Task {
 struct Stage<'a> {
     ctx: &'a Ctx,
     session: Option<RowSession>,
+    /// A login, in place of a session.
+    login: Option<Login>,
     names: Names,
     tasks: BTreeMap<String, Task>,
     /// Pings that wait for their answer, and their data.
@@ -53,6 +57,13 @@ struct Stage<'a> {
     over: bool,
     /// What the session needs may be missing.
     optional: bool,
+}
+
+/// A login that is under way.
+struct Login {
+    talk: Talk,
+    /// What the target has made of the last request, until a step awaits it.
+    taken: Option<Taken>,
 }
 
 impl From<LineError> for Stop {
@@ -66,6 +77,7 @@ impl<'a> Stage<'a> {
         Stage {
             ctx,
             session: None,
+            login: None,
             names: Names::default(),
             tasks: BTreeMap::new(),
             pings: Vec::new(),
@@ -91,7 +103,10 @@ impl<'a> Stage<'a> {
     fn take(&mut self, what: &What) -> RowResult {
         match what {
             What::Session { values, .. } => self.begin(values),
+            What::Login { discovery } => self.log_in(*discovery),
             _ if self.over => Ok(()),
+            What::Offer(offer) => self.offer(offer),
+            What::Await(wanted) if self.login.is_some() => self.await_keys(wanted),
             What::Send(line) => self.send(line.clone()),
             What::Await(wanted) => self.await_one(wanted),
             What::Break => {
@@ -113,7 +128,7 @@ impl<'a> Stage<'a> {
 
     /// Begins a session. If the target does not grant what the row needs, the row does not apply.
     fn begin(&mut self, values: &[Wanted]) -> RowResult {
-        self.session = None;
+        (self.session, self.login) = (None, None);
         self.over = false;
         self.tasks.clear();
         self.pings.clear();
@@ -137,6 +152,43 @@ impl<'a> Stage<'a> {
         self.names.bind("first", params.writes.first_burst_length);
         self.session = Some(session);
         Ok(())
+    }
+
+    fn log_in(&mut self, discovery: bool) -> RowResult {
+        // The session and the login before end first.
+        (self.session, self.login) = (None, None);
+        self.over = false;
+        let script = if discovery { self.ctx.discovery_script() } else { self.ctx.script() };
+        self.login = Some(Login { talk: Talk::with(self.ctx, script)?, taken: None });
+        Ok(())
+    }
+
+    fn offer(&mut self, offer: &Offer) -> RowResult {
+        let Some(login) = &mut self.login else { fail!("the login is over: begin another one") };
+        let pairs: Vec<(&str, &str)> =
+            offer.pairs.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        login.taken = Some(login.talk.step(&pairs, offer.transit)?);
+        Ok(())
+    }
+
+    /// The answer to a login request.
+    fn await_keys(&mut self, wanted: &Await) -> RowResult {
+        let alternatives = self.usable(wanted);
+        let taken = self.login.as_mut().and_then(|login| login.taken.take());
+        let Some(taken) = taken else { fail!("nothing was sent that the target could answer") };
+        let Some(found) = alternatives.iter().position(|one| taken.is(one)) else {
+            fail!("expected {}, got {}", words(alternatives), taken.words());
+        };
+        if found >= wanted.ends_from || !matches!(taken, Taken::On(_)) {
+            (self.login, self.over) = (None, true);
+        }
+        Ok(())
+    }
+
+    /// The alternatives that count.
+    fn usable<'w>(&self, wanted: &'w Await) -> &'w [Alternative] {
+        let count = if self.ctx.only_usual() { wanted.ends_from } else { wanted.alternatives.len() };
+        &wanted.alternatives[..count]
     }
 
     fn send(&mut self, mut line: PduLine) -> RowResult {
@@ -272,9 +324,8 @@ impl<'a> Stage<'a> {
     }
 
     fn await_one(&mut self, wanted: &Await) -> RowResult {
-        let count = if self.ctx.only_usual() { wanted.ends_from } else { wanted.alternatives.len() };
-        let alternatives = &wanted.alternatives[..count];
-        let words = || alternatives.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ");
+        let alternatives = self.usable(wanted);
+        let words = || words(alternatives);
         if let [Alternative::Nothing] = alternatives {
             return self.nothing_comes();
         }
@@ -326,7 +377,7 @@ impl<'a> Stage<'a> {
         let tag = Some(rx.bhs.itt().0);
         let of_it = |one: &Alternative| match one {
             Alternative::Pdu(line) => line.text("itt").is_some_and(|name| self.names.value(name) == tag),
-            Alternative::Close | Alternative::Nothing => false,
+            _ => false,
         };
         last && alternatives.iter().any(of_it)
     }
@@ -384,6 +435,26 @@ impl<'a> Stage<'a> {
             fail!("GOOD after {} of the {due} bytes that `{holds}` wrote", task.received);
         }
         Ok(good)
+    }
+}
+
+fn words(alternatives: &[Alternative]) -> String {
+    alternatives.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ")
+}
+
+impl Taken {
+    /// Is it as described?
+    fn is(&self, one: &Alternative) -> bool {
+        match (self, one) {
+            (Taken::On(reply), Alternative::Keys(demand)) => {
+                demand.is_met(&reply.pairs, reply.response.transit)
+            }
+            (Taken::Refused(status), Alternative::Refused(wanted)) => {
+                wanted.is_empty() || wanted.contains(&status.code())
+            }
+            (Taken::Closed, Alternative::Close) | (Taken::Nothing, Alternative::Nothing) => true,
+            _ => false,
+        }
     }
 }
 

@@ -9,51 +9,17 @@ use crate::{Stop, text_of};
 use iscsi_wire::{LoginStage, keys, parse_number};
 
 pub(super) const ROWS: &[Row] = &[
-    Row::new("KEY-01", "HeaderDigest, DataDigest: one value of the list", key_01),
-    Row::new("KEY-02", "MaxConnections: the lower; irrelevant in discovery", key_02),
-    Row::new("KEY-03", "SendTargets: in full feature phase only", key_03),
     Row::new("KEY-04", "TargetName: never sent by a target in a normal login", key_04),
-    Row::new("KEY-05", "InitiatorName: declared, not answered", key_05),
-    Row::new("KEY-06", "aliases: declared, UTF-8", key_06),
     Row::new("KEY-07", "TargetAddress: with portal group tag in SendTargets", key_07),
     Row::new("KEY-08", "TargetPortalGroupTag: in the first response of every session", key_08),
-    Row::new("KEY-09", "InitialR2T: OR", key_09),
-    Row::new("KEY-10", "ImmediateData: AND", key_10),
     Row::new("KEY-11", "MaxRecvDataSegmentLength: declared, each way", key_11),
-    Row::new("KEY-12", "MaxBurstLength: the lower", key_12),
-    Row::new("KEY-13", "FirstBurstLength: the lower", key_13),
-    Row::new("KEY-14", "DefaultTime2Wait: the higher", key_14),
-    Row::new("KEY-15", "DefaultTime2Retain: the lower", key_15),
-    Row::new("KEY-16", "MaxOutstandingR2T: the lower", key_16),
     Row::new("KEY-17", "DataPDUInOrder: OR, and Data-Out is taken accordingly", key_17),
     Row::new("KEY-18", "DataSequenceInOrder: OR, and sequences come accordingly", key_18),
-    Row::new("KEY-19", "ErrorRecoveryLevel: the lower; 0 in discovery", key_19),
     Row::new("KEY-20", "SessionType: Normal when left out, another value refused", key_20),
-    Row::new("KEY-21", "TaskReporting: one value of the list", key_21),
-    Row::new("KEY-22", "iSCSIProtocolLevel: the lower", key_22),
     Row::new("KEY-23", "X#NodeArchitecture changes nothing", key_23),
-    Row::new("KEY-24", "IFMarker, OFMarker: Reject or No, never NotUnderstood", key_24),
-    Row::new("KEY-25", "IFMarkInt, OFMarkInt: Reject", key_25),
-    Row::new("KEY-26", "private keys: NotUnderstood when unknown", key_26),
     Row::new("KEY-27", "AuthMethod: the first supported and allowed", key_27),
-    Row::new("KEY-28", "keys of iSER: NotUnderstood over plain TCP", key_28),
     Row::new("KEY-29", "a key of the leading connection on a later one is an error", key_29),
-    Row::new("KEY-30", "an offer that is not made is not answered", key_30),
 ];
-
-/// The answers to one number offered at several values follow the lower (or higher) rule.
-fn number_rule(ctx: &Ctx, key: &str, offers: &[u64], lower: bool) -> RowResult {
-    for offer in offers {
-        let reply = answer(ctx, key, &offer.to_string())?.on(&format!("{key}={offer}"))?;
-        let got = reply.get(key);
-        let Some(value) = got.and_then(|got| parse_number(got).ok()) else {
-            fail!("{key}={offer} was answered with {got:?}");
-        };
-        let kept = if lower { value <= *offer } else { value >= *offer };
-        ensure!(kept, "{key}={offer} was answered with {value}");
-    }
-    Ok(())
-}
 
 /// In a discovery session a key is irrelevant: that word, or any admissible answer, or none.
 fn tolerated_in_discovery(ctx: &Ctx, key: &str, value: &str) -> Result<Option<String>, Stop> {
@@ -82,46 +48,6 @@ fn boolean_rule(ctx: &Ctx, key: &str, decided: &str) -> RowResult {
     Ok(())
 }
 
-// covers: KEY-01
-fn key_01(ctx: &mut Ctx) -> RowResult {
-    for key in [keys::HEADER_DIGEST, keys::DATA_DIGEST] {
-        let reply = answer(ctx, key, "CRC32C,None")?.on(key)?;
-        ensure!(
-            matches!(reply.get(key), Some("CRC32C" | "None")),
-            "{key} was answered with {:?}",
-            reply.get(key)
-        );
-        // None is the default, so a login without the key ends without digests.
-        let reply = Talk::new(ctx)?.step(&[], true)?;
-        if let Taken::On(reply) = reply {
-            ensure!(
-                reply.get(key).is_none_or(|value| !reply.response.transit || value == "None"),
-                "{key} unasked"
-            );
-        }
-    }
-    Ok(())
-}
-
-// covers: KEY-02
-fn key_02(ctx: &mut Ctx) -> RowResult {
-    number_rule(ctx, keys::MAX_CONNECTIONS, &[1, 2, 65_535], true)?;
-    tolerated_in_discovery(ctx, keys::MAX_CONNECTIONS, "4").map(|_| ())
-}
-
-// covers: KEY-03
-fn key_03(ctx: &mut Ctx) -> RowResult {
-    match answer(ctx, keys::SEND_TARGETS, "All")? {
-        Taken::Refused(_) | Taken::Closed => Ok(()),
-        Taken::On(reply) => {
-            let leaked = reply.get(keys::TARGET_NAME).is_some() || reply.get(keys::TARGET_ADDRESS).is_some();
-            ensure!(!leaked, "SendTargets was served during login: {:?}", reply.pairs);
-            Ok(())
-        }
-        Taken::Nothing => fail!("no answer to SendTargets during login"),
-    }
-}
-
 // covers: KEY-04
 fn key_04(ctx: &mut Ctx) -> RowResult {
     let mut session = ctx.session()?;
@@ -136,23 +62,6 @@ fn key_04(ctx: &mut Ctx) -> RowResult {
     let listed = pairs.iter().any(|(key, value)| key == keys::TARGET_NAME && value == ctx.target());
     ensure!(listed, "{} is not in the answer to SendTargets", ctx.target());
     session.ping()?;
-    Ok(())
-}
-
-// covers: KEY-05
-fn key_05(ctx: &mut Ctx) -> RowResult {
-    let session = ctx.session()?;
-    let answered = crate::login::value_of(&session.logged_in.pairs, keys::INITIATOR_NAME);
-    ensure!(answered.is_none(), "InitiatorName is declared, and was answered with {answered:?}");
-    Ok(())
-}
-
-// covers: KEY-06
-fn key_06(ctx: &mut Ctx) -> RowResult {
-    for alias in ["plain", "mit Umlaut \u{e4} und \u{6f22}", ""] {
-        let reply = answer(ctx, keys::INITIATOR_ALIAS, alias)?.on(&format!("InitiatorAlias={alias}"))?;
-        ensure!(reply.get(keys::INITIATOR_ALIAS).is_none(), "a declaration was answered");
-    }
     Ok(())
 }
 
@@ -187,18 +96,6 @@ fn key_08(ctx: &mut Ctx) -> RowResult {
     Ok(())
 }
 
-// covers: KEY-09
-fn key_09(ctx: &mut Ctx) -> RowResult {
-    boolean_rule(ctx, keys::INITIAL_R2T, "Yes")?;
-    tolerated_in_discovery(ctx, keys::INITIAL_R2T, "No").map(|_| ())
-}
-
-// covers: KEY-10
-fn key_10(ctx: &mut Ctx) -> RowResult {
-    boolean_rule(ctx, keys::IMMEDIATE_DATA, "No")?;
-    tolerated_in_discovery(ctx, keys::IMMEDIATE_DATA, "Yes").map(|_| ())
-}
-
 // covers: KEY-11
 fn key_11(ctx: &mut Ctx) -> RowResult {
     for value in ["512", "16777215"] {
@@ -222,34 +119,6 @@ fn key_11(ctx: &mut Ctx) -> RowResult {
     Ok(())
 }
 
-// covers: KEY-12
-fn key_12(ctx: &mut Ctx) -> RowResult {
-    number_rule(ctx, keys::MAX_BURST_LENGTH, &[512, 262_144, 0xff_ffff], true)?;
-    tolerated_in_discovery(ctx, keys::MAX_BURST_LENGTH, "262144").map(|_| ())
-}
-
-// covers: KEY-13
-fn key_13(ctx: &mut Ctx) -> RowResult {
-    number_rule(ctx, keys::FIRST_BURST_LENGTH, &[512, 65_536], true)?;
-    tolerated_in_discovery(ctx, keys::FIRST_BURST_LENGTH, "65536").map(|_| ())
-}
-
-// covers: KEY-14
-fn key_14(ctx: &mut Ctx) -> RowResult {
-    number_rule(ctx, keys::DEFAULT_TIME2WAIT, &[0, 2, 100, 3600], false)
-}
-
-// covers: KEY-15
-fn key_15(ctx: &mut Ctx) -> RowResult {
-    number_rule(ctx, keys::DEFAULT_TIME2RETAIN, &[0, 20, 3600], true)
-}
-
-// covers: KEY-16
-fn key_16(ctx: &mut Ctx) -> RowResult {
-    number_rule(ctx, keys::MAX_OUTSTANDING_R2T, &[1, 8, 65_535], true)?;
-    tolerated_in_discovery(ctx, keys::MAX_OUTSTANDING_R2T, "1").map(|_| ())
-}
-
 // covers: KEY-17
 fn key_17(ctx: &mut Ctx) -> RowResult {
     boolean_rule(ctx, keys::DATA_PDU_IN_ORDER, "Yes")?;
@@ -262,15 +131,6 @@ fn key_18(ctx: &mut Ctx) -> RowResult {
     boolean_rule(ctx, keys::DATA_SEQUENCE_IN_ORDER, "Yes")?;
     super::order::sequences_come_as_agreed(ctx)?;
     tolerated_in_discovery(ctx, keys::DATA_SEQUENCE_IN_ORDER, "Yes").map(|_| ())
-}
-
-// covers: KEY-19
-fn key_19(ctx: &mut Ctx) -> RowResult {
-    number_rule(ctx, keys::ERROR_RECOVERY_LEVEL, &[0, 1, 2], true)?;
-    let got = tolerated_in_discovery(ctx, keys::ERROR_RECOVERY_LEVEL, "2")?;
-    let zero = got.as_deref().is_none_or(|got| [keys::IRRELEVANT, keys::REJECT, "0"].contains(&got));
-    ensure!(zero, "ErrorRecoveryLevel=2 in discovery was answered with {got:?}");
-    Ok(())
 }
 
 // covers: KEY-20
@@ -290,64 +150,12 @@ fn key_20(ctx: &mut Ctx) -> RowResult {
     talk.step(&strange, true)?.refused("SessionType=Strange", &[])
 }
 
-// covers: KEY-21
-fn key_21(ctx: &mut Ctx) -> RowResult {
-    for offer in ["RFC3720", "RFC3720,ResponseFence", "RFC3720,ResponseFence,FastAbort"] {
-        let reply = answer(ctx, keys::TASK_REPORTING, offer)?.on(offer)?;
-        let got = reply.get(keys::TASK_REPORTING);
-        let chosen = got.is_some_and(|got| offer.split(',').any(|value| value == got));
-        ensure!(chosen, "TaskReporting={offer} was answered with {got:?}");
-    }
-    tolerated_in_discovery(ctx, keys::TASK_REPORTING, "RFC3720").map(|_| ())
-}
-
-// covers: KEY-22
-fn key_22(ctx: &mut Ctx) -> RowResult {
-    number_rule(ctx, keys::ISCSI_PROTOCOL_LEVEL, &[0, 1, 2, 31], true)?;
-    tolerated_in_discovery(ctx, keys::ISCSI_PROTOCOL_LEVEL, "1").map(|_| ())
-}
-
 // covers: KEY-23
 fn key_23(ctx: &mut Ctx) -> RowResult {
     let mut s = ctx.session_with(|script| script.key(keys::NODE_ARCHITECTURE, "conform 1,raw peer"))?;
     let got = crate::login::value_of(&s.logged_in.pairs, keys::NODE_ARCHITECTURE);
     ensure!(got.is_none_or(|got| got.len() <= 255), "X#NodeArchitecture was answered with {got:?}");
     s.ping()?;
-    Ok(())
-}
-
-// covers: KEY-24
-fn key_24(ctx: &mut Ctx) -> RowResult {
-    for key in [keys::IF_MARKER, keys::OF_MARKER] {
-        for value in ["No", "Yes"] {
-            let reply = answer(ctx, key, value)?.on(&format!("{key}={value}"))?;
-            let got = reply.get(key);
-            let open = value == "No" && got.is_none();
-            ensure!(open || matches!(got, Some("Reject" | "No")), "{key}={value} was answered with {got:?}");
-        }
-    }
-    Ok(())
-}
-
-// covers: KEY-25
-fn key_25(ctx: &mut Ctx) -> RowResult {
-    for key in [keys::IF_MARK_INT, keys::OF_MARK_INT] {
-        let reply = answer(ctx, key, "2048~8192")?.on(key)?;
-        let got = reply.get(key);
-        ensure!(
-            matches!(got, Some(keys::REJECT | keys::IRRELEVANT)),
-            "{key}=2048~8192 was answered with {got:?}"
-        );
-    }
-    Ok(())
-}
-
-// covers: KEY-26
-fn key_26(ctx: &mut Ctx) -> RowResult {
-    for key in ["X-org.example.one", "Y-org.example.two", "Z-org.example.three", "X#OrgExample"] {
-        let reply = answer(ctx, key, "whatever")?.on(key)?;
-        ensure!(reply.get(key) == Some(keys::NOT_UNDERSTOOD), "{key} was answered with {:?}", reply.get(key));
-    }
     Ok(())
 }
 
@@ -382,22 +190,6 @@ fn key_27(ctx: &mut Ctx) -> RowResult {
     }
 }
 
-// covers: KEY-28
-fn key_28(ctx: &mut Ctx) -> RowResult {
-    for (key, value) in [
-        ("RDMAExtensions", "Yes"),
-        ("InitiatorRecvDataSegmentLength", "8192"),
-        ("TargetRecvDataSegmentLength", "8192"),
-        ("MaxOutstandingUnexpectedPDUs", "2"),
-        ("iSERHelloRequired", "No"),
-    ] {
-        let reply = answer(ctx, key, value)?.on(key)?;
-        let got = reply.get(key);
-        ensure!(matches!(got, Some(keys::NOT_UNDERSTOOD)), "{key}={value} was answered with {got:?}");
-    }
-    Ok(())
-}
-
 // covers: KEY-29
 fn key_29(ctx: &mut Ctx) -> RowResult {
     for (key, value) in [
@@ -423,22 +215,5 @@ fn key_29(ctx: &mut Ctx) -> RowResult {
             }
         }
     }
-    Ok(())
-}
-
-// covers: KEY-30
-fn key_30(ctx: &mut Ctx) -> RowResult {
-    let reply = Talk::new(ctx)?.step(&[(keys::MAX_BURST_LENGTH, "65536")], true)?.on("one offer")?;
-    let declared = [keys::TARGET_PORTAL_GROUP_TAG, keys::TARGET_ALIAS, keys::MAX_RECV_DATA_SEGMENT_LENGTH];
-    let others: Vec<&String> = reply
-        .pairs
-        .iter()
-        .map(|(key, _)| key)
-        .filter(|key| *key != keys::MAX_BURST_LENGTH && !declared.contains(&key.as_str()))
-        .collect();
-    ensure!(
-        others.is_empty() || !reply.response.transit,
-        "{others:?} were not offered and came with T=1, which leaves no room for an answer"
-    );
     Ok(())
 }

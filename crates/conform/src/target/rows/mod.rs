@@ -43,6 +43,8 @@ const TEXTS: &[(&str, &str)] = &[
     ("res.rows", include_str!("../../../rows/target/res.rows")),
     ("lgo.rows", include_str!("../../../rows/target/lgo.rows")),
     ("nop.rows", include_str!("../../../rows/target/nop.rows")),
+    ("txt.rows", include_str!("../../../rows/target/txt.rows")),
+    ("key.rows", include_str!("../../../rows/target/key.rows")),
 ];
 
 /// The rows of the files.

@@ -17,15 +17,9 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("TXT-05", "text split at any byte; C=1 is answered by an empty response", txt_05),
     Row::new("TXT-06", "C=1 with T=1 or F=1 is an error", txt_06),
     Row::new("TXT-07", "one text exchange at a time on a connection", txt_07),
-    Row::new("TXT-08", "every key of the standard is understood, another is NotUnderstood", txt_08),
-    Row::new("TXT-09", "Reject, Irrelevant and NotUnderstood are no proposals", txt_09),
     Row::new("TXT-10", "answers Reject and Irrelevant do not end the negotiation", txt_10),
-    Row::new("TXT-11", "a key negotiated twice: login refused with 0200", txt_11),
-    Row::new("TXT-12", "values out of range are rejected or answered admissibly", txt_12),
-    Row::new("TXT-13", "booleans that decide nothing may go unanswered, others may not", txt_13),
     Row::new("TXT-14", "nothing of a failed negotiation takes effect", txt_14),
     Row::new("TXT-15", "FirstBurstLength never above MaxBurstLength, in whichever order they come", txt_15),
-    Row::new("TXT-16", "twenty exchanges of one key each are tolerated", txt_16),
     Row::new("TXT-17", "a key in the wrong stage or phase is an error", txt_17),
     Row::new("TXT-18", "MaxRecvDataSegmentLength takes effect at once", txt_18),
 ];
@@ -241,60 +235,6 @@ fn txt_07(ctx: &mut Ctx) -> RowResult {
     super::refused("two Text exchanges at a time", s.reaction(first.itt)?)
 }
 
-/// Keys that are negotiated, each with a legal value.
-const NEGOTIATED: &[(&str, &str)] = &[
-    (keys::HEADER_DIGEST, "None"),
-    (keys::DATA_DIGEST, "None"),
-    (keys::MAX_CONNECTIONS, "1"),
-    (keys::INITIAL_R2T, "No"),
-    (keys::IMMEDIATE_DATA, "Yes"),
-    (keys::MAX_BURST_LENGTH, "262144"),
-    (keys::FIRST_BURST_LENGTH, "65536"),
-    (keys::DEFAULT_TIME2WAIT, "2"),
-    (keys::DEFAULT_TIME2RETAIN, "20"),
-    (keys::MAX_OUTSTANDING_R2T, "1"),
-    (keys::DATA_PDU_IN_ORDER, "No"),
-    (keys::DATA_SEQUENCE_IN_ORDER, "No"),
-    (keys::ERROR_RECOVERY_LEVEL, "0"),
-    (keys::TASK_REPORTING, "RFC3720"),
-    (keys::ISCSI_PROTOCOL_LEVEL, "1"),
-    (keys::IF_MARKER, "No"),
-    (keys::OF_MARKER, "No"),
-    (keys::IF_MARK_INT, "2048~8192"),
-    (keys::OF_MARK_INT, "2048~8192"),
-];
-
-// covers: TXT-08
-fn txt_08(ctx: &mut Ctx) -> RowResult {
-    for (key, value) in NEGOTIATED {
-        let reply = answer(ctx, key, value)?.on(&format!("{key}={value}"))?;
-        let got = reply.get(key);
-        ensure!(
-            got.is_some() && got != Some(keys::NOT_UNDERSTOOD),
-            "{key}={value} was answered with {got:?}"
-        );
-    }
-    for key in ["X-org.example.unknown", "Y-org.example.unknown", "Z-org.example.unknown", "Unheard"] {
-        let taken = answer(ctx, key, "1")?;
-        ensure!(not_understood(&taken, key), "{key}=1: expected NotUnderstood, got {}", taken.words());
-    }
-    Ok(())
-}
-
-// covers: TXT-09
-fn txt_09(ctx: &mut Ctx) -> RowResult {
-    for value in [keys::REJECT, keys::IRRELEVANT, keys::NOT_UNDERSTOOD] {
-        for key in [keys::MAX_BURST_LENGTH, keys::INITIAL_R2T, keys::HEADER_DIGEST] {
-            match answer(ctx, key, value)? {
-                Taken::Refused(_) | Taken::Closed => {}
-                Taken::On(reply) if reply.get(key) == Some(keys::REJECT) => {}
-                other => fail!("{key}={value} as a proposal: {}", other.words()),
-            }
-        }
-    }
-    Ok(())
-}
-
 // covers: TXT-10
 fn txt_10(ctx: &mut Ctx) -> RowResult {
     for value in [keys::IRRELEVANT, keys::REJECT] {
@@ -311,81 +251,6 @@ fn txt_10(ctx: &mut Ctx) -> RowResult {
         }
         let answers: Vec<(&str, &str)> = proposed.iter().map(|key| (*key, value)).collect();
         talk.step(&answers, true)?.on(&format!("{value} for every proposal"))?;
-    }
-    Ok(())
-}
-
-// covers: TXT-11
-fn txt_11(ctx: &mut Ctx) -> RowResult {
-    let key = keys::MAX_BURST_LENGTH;
-    let taken = Talk::new(ctx)?.step(&[(key, "65536"), (key, "131072")], true)?;
-    taken.refused("a key twice in one request", &[0x0200])?;
-    for (key, value) in [(key, "65536"), ("X-org.example.unknown", "1"), (keys::INITIATOR_ALIAS, "a")] {
-        let mut talk = Talk::new(ctx)?;
-        talk.step(&[(key, value)], false)?.on(key)?;
-        talk.step(&[(key, value)], true)?.refused(&format!("{key} again in a later request"), &[0x0200])?;
-    }
-    Ok(())
-}
-
-/// Numerical keys with their range, and whether the result is the lower (otherwise the higher) of the two.
-const NUMBERS: &[(&str, u64, u64, bool)] = &[
-    (keys::MAX_CONNECTIONS, 1, 65_535, true),
-    (keys::MAX_BURST_LENGTH, 512, 0xff_ffff, true),
-    (keys::FIRST_BURST_LENGTH, 512, 0xff_ffff, true),
-    (keys::DEFAULT_TIME2WAIT, 0, 3600, false),
-    (keys::DEFAULT_TIME2RETAIN, 0, 3600, true),
-    (keys::MAX_OUTSTANDING_R2T, 1, 65_535, true),
-    (keys::ERROR_RECOVERY_LEVEL, 0, 2, true),
-];
-
-// covers: TXT-12
-fn txt_12(ctx: &mut Ctx) -> RowResult {
-    for (key, low, high, _) in NUMBERS {
-        let wrong = [low.checked_sub(1), high.checked_add(1)];
-        for value in wrong.into_iter().flatten() {
-            let taken = answer(ctx, key, &value.to_string())?;
-            let Taken::On(reply) = &taken else {
-                taken.refused(&format!("{key}={value}"), &[])?;
-                continue;
-            };
-            let got = reply.get(key).unwrap_or_default();
-            let admissible = parse_number(got).is_ok_and(|got| (*low..=*high).contains(&got));
-            ensure!(got == keys::REJECT || admissible, "{key}={value} was answered with {got:?}");
-        }
-    }
-    for key in [keys::INITIAL_R2T, keys::IMMEDIATE_DATA, keys::DATA_PDU_IN_ORDER] {
-        for value in ["Maybe", "yes", "1", ""] {
-            match answer(ctx, key, value)? {
-                Taken::Refused(_) | Taken::Closed => {}
-                Taken::On(reply) if reply.get(key) == Some(keys::REJECT) => {}
-                other => fail!("{key}={value:?}: expected Reject or a refusal, got {}", other.words()),
-            }
-        }
-    }
-    let reply = answer(ctx, keys::IMMEDIATE_DATA, "No")?.on("ImmediateData=No")?;
-    ensure!(reply.get(keys::IMMEDIATE_DATA) != Some("Yes"), "AND key: No was answered with Yes");
-    let reply = answer(ctx, keys::INITIAL_R2T, "Yes")?.on("InitialR2T=Yes")?;
-    ensure!(reply.get(keys::INITIAL_R2T) != Some("No"), "OR key: Yes was answered with No");
-    Ok(())
-}
-
-// covers: TXT-13
-fn txt_13(ctx: &mut Ctx) -> RowResult {
-    answer(ctx, keys::IMMEDIATE_DATA, "No")?.on("ImmediateData=No")?;
-    answer(ctx, keys::INITIAL_R2T, "Yes")?.on("InitialR2T=Yes")?;
-    for (key, value) in [
-        (keys::IMMEDIATE_DATA, "Yes"),
-        (keys::INITIAL_R2T, "No"),
-        (keys::DATA_PDU_IN_ORDER, "No"),
-        (keys::DATA_SEQUENCE_IN_ORDER, "No"),
-    ] {
-        let reply = answer(ctx, key, value)?.on(key)?;
-        let got = reply.get(key);
-        ensure!(
-            matches!(got, Some("Yes" | "No")),
-            "{key}={value} decides something and was answered with {got:?}"
-        );
     }
     Ok(())
 }
@@ -431,19 +296,6 @@ fn txt_15(ctx: &mut Ctx) -> RowResult {
         let (max, first) = (number(keys::MAX_BURST_LENGTH), number(keys::FIRST_BURST_LENGTH));
         ensure!(first <= max || first.is_none(), "FirstBurstLength {first:?} above MaxBurstLength {max:?}");
     }
-    Ok(())
-}
-
-// covers: TXT-16
-fn txt_16(ctx: &mut Ctx) -> RowResult {
-    let mut talk = Talk::new(ctx)?;
-    for n in 0..20 {
-        let key = format!("X-org.example.key{n}");
-        let reply = talk.step(&[(&key, "1")], false)?.on(&format!("exchange {n}"))?;
-        ensure!(!reply.response.transit, "T=1 although the request had T=0");
-    }
-    let reply = talk.step(&[], true)?.on("the last exchange")?;
-    ensure!(reply.response.nsg == Some(LoginStage::FullFeature), "no transition after 20 exchanges");
     Ok(())
 }
 
