@@ -85,6 +85,70 @@ fn the_order_of_data_is_judged_by_what_was_agreed_on() {
     );
 }
 
+/// Every answer to a login has this value of the key, or this key too.
+fn answers(key: &'static str, value: &'static str) -> Behaviour {
+    Behaviour::good().every(Opcode::LoginResponse, move |_: &_, frame: Frame| {
+        let given = frame.data_bytes().to_vec();
+        let name = format!("{key}=");
+        let mut pairs: Vec<&[u8]> = given
+            .split(|byte| *byte == 0)
+            .filter(|pair| !pair.is_empty() && !pair.starts_with(name.as_bytes()))
+            .collect();
+        let pair = format!("{name}{value}");
+        pairs.extend([pair.as_bytes(), b""]);
+        vec![Act::Send(frame.data(pairs.join(&0)))]
+    })
+}
+
+/// No login is refused.
+fn accepts_everything() -> Behaviour {
+    Behaviour::good()
+        .every(Opcode::LoginResponse, |_: &_, frame: Frame| vec![Act::Send(frame.patch(36, &[0, 0]))])
+}
+
+#[test]
+fn a_wrong_answer_to_a_key_fails_its_row() {
+    for (row, key, value) in [
+        ("KEY-01", keys::HEADER_DIGEST, "MD5"),
+        ("KEY-02", keys::MAX_CONNECTIONS, "65536"),
+        ("KEY-02", keys::MAX_CONNECTIONS, "NotUnderstood"),
+        ("KEY-03", keys::TARGET_NAME, "iqn.2025-01.org.example:disk"),
+        ("KEY-05", keys::INITIATOR_NAME, "iqn.2026-01.org.example:conform"),
+        ("KEY-06", keys::INITIATOR_ALIAS, "plain"),
+        ("KEY-09", keys::INITIAL_R2T, "No"),
+        ("KEY-10", keys::IMMEDIATE_DATA, "Yes"),
+        ("KEY-12", keys::MAX_BURST_LENGTH, "1024"),
+        ("KEY-13", keys::FIRST_BURST_LENGTH, "1024"),
+        ("KEY-14", keys::DEFAULT_TIME2WAIT, "99"),
+        ("KEY-15", keys::DEFAULT_TIME2RETAIN, "21"),
+        ("KEY-16", keys::MAX_OUTSTANDING_R2T, "9"),
+        ("KEY-19", keys::ERROR_RECOVERY_LEVEL, "1"),
+        ("KEY-21", keys::TASK_REPORTING, "FastAbort"),
+        ("KEY-22", keys::ISCSI_PROTOCOL_LEVEL, "2"),
+        ("KEY-24", keys::IF_MARKER, "NotUnderstood"),
+        ("KEY-25", keys::OF_MARK_INT, "2048~8192"),
+        ("KEY-26", "Y-org.example.two", "Reject"),
+        ("KEY-28", "iSERHelloRequired", "No"),
+        ("KEY-30", keys::ERROR_RECOVERY_LEVEL, "0"),
+        ("TXT-08", keys::DEFAULT_TIME2WAIT, "NotUnderstood"),
+        ("TXT-08", "Unheard", "1"),
+        ("TXT-12", keys::MAX_BURST_LENGTH, "16777216"),
+        ("TXT-13", keys::IMMEDIATE_DATA, "Yes"),
+        ("TXT-13", keys::DATA_PDU_IN_ORDER, "Reject"),
+    ] {
+        let report = run_on(EvilConfig::default(), answers(key, value), &[row]);
+        assert_eq!(report.failed(), 1, "{row} {key}={value}: {report}");
+    }
+    for row in ["TXT-09", "TXT-11", "TXT-12"] {
+        let report = run_on(EvilConfig::default(), accepts_everything(), &[row]);
+        assert_eq!(report.failed(), 1, "{row}: {report}");
+    }
+    let goes_on = |_: &_, frame: Frame| vec![Act::Send(frame.set_bits(1, 0x83))];
+    let report =
+        run_on(EvilConfig::default(), Behaviour::good().every(Opcode::LoginResponse, goes_on), &["TXT-16"]);
+    assert_eq!(report.failed(), 1, "{report}");
+}
+
 /// Several connections and every level.
 fn recovering() -> EvilConfig {
     EvilConfig { data_digest: vec!["None"], ..EvilConfig::default() }

@@ -94,7 +94,7 @@ pub struct Beat64 {
 }
 
 /// `crc64`: 64 bits in each cycle, any polynomial.
-pub struct Crc64(Model<Crc64In>);
+pub struct Crc64(Model<Crc64In, CrcOut>);
 
 impl Crc64 {
     /// After power-up, with random contents from `seed`, and a reset. It accepts nothing before `set_polynomial`.
@@ -140,7 +140,7 @@ pub struct BeatWide {
 
 /// `crc_wide`: 512 bits in each cycle, a polynomial that is built in.
 pub struct CrcWide {
-    model: Model<CrcWideIn>,
+    model: Model<CrcWideIn, CrcOut>,
     init: u32,
     xor_out: u32,
 }

@@ -28,7 +28,7 @@ fn session(proxy: &Proxy, engine: EngineKind, level: u8, data: &[u8]) -> (Sessio
     options.session.recovery_timeout = Duration::from_secs(60);
     (options.bounds.header_digest, options.bounds.data_digest) = (DigestPolicy::Off, DigestPolicy::Required);
     let session = Session::connect(options).expect("the target has all levels");
-    assert_eq!(session.opening().params.error_recovery_level, level);
+    assert_eq!(session.opening().login.params.error_recovery_level, level);
     let disk = Disk::open(&session, LUN).expect("there is a disk");
     disk.write(0, data).expect("it is written");
     (session, disk)

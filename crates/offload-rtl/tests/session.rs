@@ -12,7 +12,7 @@ use bytes::BytesMut;
 use initiator::{Disk, IscsiUrl, Session};
 use iscsi_core::initiator::login::{InitiatorLogin, LoggedIn, LoginConfig, LoginSupport, Progress};
 use iscsi_core::names::IscsiName;
-use iscsi_core::params::{Bounds, DigestPolicy};
+use iscsi_core::params::{Bounds, Bursts, DigestPolicy};
 use iscsi_core::pdu_reader::PduReader;
 use iscsi_core::pdu_writer::TxPdu;
 use iscsi_wire::{
@@ -110,10 +110,13 @@ impl Host {
             header_digest: DigestPolicy::Required,
             data_digest: DigestPolicy::Required,
             max_recv_data_segment_length: width.buffer_bytes(),
-            max_burst_length: 64 * 1024,
-            first_burst_length: 16 * 1024,
-            initial_r2t: !immediate,
-            immediate_data: immediate,
+            bursts: Bursts {
+                max_burst_length: 64 * 1024,
+                first_burst_length: 16 * 1024,
+                initial_r2t: !immediate,
+                immediate_data: immediate,
+                ..Bounds::default().bursts
+            },
             ..Bounds::default()
         };
         let login = login(&mut stream, bounds);
@@ -122,16 +125,16 @@ impl Host {
         let open = OpenConn {
             flags: flag(params.digests.header, conn_flags::HEADER_DIGEST)
                 | flag(params.digests.data, conn_flags::DATA_DIGEST)
-                | flag(params.initial_r2t, conn_flags::INITIAL_R2T)
-                | flag(params.immediate_data, conn_flags::IMMEDIATE_DATA),
-            max_outstanding_r2t: params.max_outstanding_r2t,
+                | flag(params.bursts.initial_r2t, conn_flags::INITIAL_R2T)
+                | flag(params.bursts.immediate_data, conn_flags::IMMEDIATE_DATA),
+            max_outstanding_r2t: params.bursts.max_outstanding_r2t,
             raw_slots: SLOTS,
             raw_addr: RING,
             raw_slot_bytes: SLOT_BYTES,
             max_recv_data_segment_length: params.max_recv_data_segment_length,
             max_send_data_segment_length: params.max_send_data_segment_length,
-            max_burst_length: params.max_burst_length,
-            first_burst_length: params.first_burst_length,
+            max_burst_length: params.bursts.max_burst_length,
+            first_burst_length: params.bursts.first_burst_length,
             cmd_sn: login.numbers.cmd_sn.0,
             max_cmd_sn: login.numbers.max_cmd_sn.0,
             exp_stat_sn: login.numbers.exp_stat_sn.0,

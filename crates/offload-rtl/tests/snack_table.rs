@@ -7,9 +7,7 @@ mod common;
 use std::collections::VecDeque;
 
 use common::{BOTH_DIGESTS, Bench, LUN, RAW_SLOTS, data_in, open_conn, pattern, response};
-use iscsi_wire::{
-    CmdSn, DataIn, Itt, Lun, NopIn, R2t, R2tSn, ResponseNumbers, ScsiResponse, SnackRequest, StatSn, Ttt,
-};
+use iscsi_wire::{CmdSn, Itt, Lun, NopIn, R2t, R2tSn, ResponseNumbers, SnackRequest, StatSn, Ttt};
 use offload::Engine;
 use offload::encoding::{Abort, CommandEntry, CommandState, StopReason, task_flags};
 use offload_rtl::{Found, SnackEntry, SnackOperation, SnackTable};
@@ -118,7 +116,8 @@ impl Pair {
         let (exp_cmd_sn, max_cmd_sn) = self.window();
         let lun = self.random.u64(..);
         let ttt = self.random.u32(..u32::MAX);
-        let mut pdu = DataIn { exp_cmd_sn, max_cmd_sn, ..data_in(itt, sn, from, None) };
+        let mut pdu = data_in(itt, sn, from, None);
+        (pdu.numbers.exp_cmd_sn, pdu.numbers.max_cmd_sn) = (exp_cmd_sn, max_cmd_sn);
         if acknowledge {
             (pdu.acknowledge, pdu.ttt, pdu.lun) = (true, Ttt(ttt), Lun(lun));
         }
@@ -217,8 +216,8 @@ impl Pair {
         let (exp_cmd_sn, max_cmd_sn) = self.window();
         let next = self.bench.engine.session(0).expect("open").next_stat_sn;
         let reads = task.flags & task_flags::READ != 0;
-        let answer = response(itt, next + skips, if reads { task.next_sn + promised } else { 0 });
-        let answer = ScsiResponse { exp_cmd_sn, max_cmd_sn, ..answer };
+        let mut answer = response(itt, next + skips, if reads { task.next_sn + promised } else { 0 });
+        (answer.numbers.exp_cmd_sn, answer.numbers.max_cmd_sn) = (exp_cmd_sn, max_cmd_sn);
         let bytes = self.bench.pdu(answer.to_bhs(), &[]);
         self.arrives(&bytes);
         self.status(next + skips, next);

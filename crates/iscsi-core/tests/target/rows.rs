@@ -102,6 +102,21 @@ fn rows_fail_where_the_target_differs() {
         ("with\nI> ScsiCommand itt=a F write=-1", "no number of bytes"),
         ("with\nI> ScsiCommand itt=a F edtl=4294967295 W data=4\nT< nothing", "expected nothing, received"),
         ("with\nX\nI> NopOut I itt=p", "x.rows:4: the connection is gone"),
+        (
+            "login\nI> keys T MaxBurstLength=512\nT< keys MaxBurstLength<=511",
+            "x.rows:4: expected keys MaxBurstLength<=511, got success",
+        ),
+        ("login\nI> keys T\nT< refused or close", "expected refused or close, got success"),
+        (
+            "login\nI> keys T IFMarker=No IFMarker=No\nT< refused=0x0201|0x0202",
+            "expected refused=0x0201|0x0202, got initiator error (0x0200)",
+        ),
+        (
+            "login\nI> keys T IFMarker=No IFMarker=No\nT< keys T else refused",
+            "expected keys T, got initiator error",
+        ),
+        ("login\nI> keys\nT< keys T", "expected keys T, got success"),
+        ("login discovery\nI> keys\nT< keys TargetName", "expected keys TargetName, got success"),
         ("case one: 4\nwith\nI> NopOut I itt=p data={case}\nT< Reject", "x.rows:5: one: expected Reject"),
     ] {
         match verdict(steps) {

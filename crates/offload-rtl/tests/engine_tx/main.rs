@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use campaign::length;
 use common::{BASE, BOTH_DIGESTS, Bench, DATA_ADDR, MEMORY_BYTES, RAW_SLOTS, SGL_ADDR, open_conn, response};
 use host::{Circuit, Host, Pace};
-use iscsi_wire::{CmdSn, Itt, Lun, R2t, R2tSn, ResponseNumbers, ScsiResponse, StatSn, Ttt};
+use iscsi_wire::{CmdSn, Itt, Lun, R2t, R2tSn, ResponseNumbers, StatSn, Ttt};
 use offload::encoding::{
     Abort, CommandState, Completion, DescriptorKind, OpenConn, PostTask, SendRaw, SetParams, SetPoly,
     SglElement, TaskDone, TaskResult, raw_flags, task_flags,
@@ -444,7 +444,8 @@ impl Pair {
     fn answer(&mut self) {
         let Some(task) = self.sent_task(|_| true) else { return };
         let (exp_cmd_sn, max_cmd_sn) = self.window();
-        let answer = ScsiResponse { exp_cmd_sn, max_cmd_sn, ..response(task.itt, self.next_stat_sn, 0) };
+        let mut answer = response(task.itt, self.next_stat_sn, 0);
+        (answer.numbers.exp_cmd_sn, answer.numbers.max_cmd_sn) = (exp_cmd_sn, max_cmd_sn);
         self.next_stat_sn = self.next_stat_sn.wrapping_add(1);
         let bytes = self.bench.pdu(answer.to_bhs(), &[]);
         self.arrives(&bytes);

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use campaign::length;
 use common::{BASE, Bench, DATA_ADDR, MEMORY_BYTES, RAW_SLOTS, SGL_ADDR, open_conn, response};
 use host::{FULL, Host, Pace};
-use iscsi_wire::{Bhs, CmdSn, Itt, Lun, NopIn, R2t, R2tSn, ResponseNumbers, ScsiResponse, StatSn, Ttt};
+use iscsi_wire::{Bhs, CmdSn, Itt, Lun, NopIn, R2t, R2tSn, ResponseNumbers, StatSn, Ttt};
 use offload::encoding::{
     Abort, CommandState, Completion, OpenConn, PostTask, SendRaw, SetParams, SglElement, SnackState,
     TaskResult, conn_flags, raw_flags, task_flags,
@@ -240,7 +240,8 @@ impl Pair {
         let (exp_cmd_sn, max_cmd_sn) = self.window();
         let stat_sn = self.next_stat_sn.wrapping_add(skips);
         self.next_stat_sn = stat_sn.wrapping_add(1);
-        let answer = ScsiResponse { exp_cmd_sn, max_cmd_sn, ..response(task.itt, stat_sn, 0) };
+        let mut answer = response(task.itt, stat_sn, 0);
+        (answer.numbers.exp_cmd_sn, answer.numbers.max_cmd_sn) = (exp_cmd_sn, max_cmd_sn);
         self.arrives(answer.to_bhs());
         let completions = self.bench.completions();
         assert!(
