@@ -476,8 +476,7 @@ fn broken_data_is_caught() {
             ttt: Ttt::RESERVED,
             numbers: ResponseNumbers {
                 stat_sn: StatSn(scene.numbers.stat_sn.0.wrapping_sub(1)),
-                exp_cmd_sn: scene.numbers.exp_cmd_sn,
-                max_cmd_sn: scene.numbers.max_cmd_sn,
+                ..scene.numbers
             },
             data_sn: DataSn(0),
             buffer_offset: 0,

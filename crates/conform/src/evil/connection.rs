@@ -96,21 +96,9 @@ impl Connection<'_> {
             cid: self.initiator_cid,
             connection: self.peer.connection(),
             full_feature: self.full_feature,
-            numbers: ResponseNumbers {
-                stat_sn: self.stat_sn,
-                exp_cmd_sn: self.exp_cmd_sn(),
-                max_cmd_sn: self.max_cmd_sn(),
-            },
+            numbers: self.numbers(),
             initiator_max_recv: self.initiator_max_recv,
         }
-    }
-
-    pub(super) fn exp_cmd_sn(&self) -> CmdSn {
-        self.session.exp_cmd_sn()
-    }
-
-    pub(super) fn max_cmd_sn(&self) -> CmdSn {
-        self.session.max_cmd_sn()
     }
 
     /// The connection has ended. If it was lost, the initiator is notified on another one and its tasks
@@ -127,10 +115,20 @@ impl Connection<'_> {
         }
     }
 
-    pub(super) fn take_stat_sn(&mut self) -> StatSn {
-        let now = self.stat_sn;
-        self.stat_sn = now.next();
-        now
+    /// What the next PDU says of the numbers.
+    pub(super) fn numbers(&self) -> ResponseNumbers {
+        ResponseNumbers {
+            stat_sn: self.stat_sn,
+            exp_cmd_sn: self.session.exp_cmd_sn(),
+            max_cmd_sn: self.session.max_cmd_sn(),
+        }
+    }
+
+    /// The same of one that takes a StatSN.
+    pub(super) fn take_numbers(&mut self) -> ResponseNumbers {
+        let numbers = self.numbers();
+        self.stat_sn = numbers.stat_sn.next();
+        numbers
     }
 
     /// Sends what a good target would send, or what the hook replaces it with.
@@ -190,10 +188,8 @@ impl Connection<'_> {
     }
 
     fn numbered(&self, frame: Frame) -> Frame {
-        frame
-            .patch(24, &self.stat_sn.0.to_be_bytes())
-            .patch(28, &self.exp_cmd_sn().0.to_be_bytes())
-            .patch(32, &self.max_cmd_sn().0.to_be_bytes())
+        let numbers = self.numbers();
+        in_window(frame.patch(24, &numbers.stat_sn.0.to_be_bytes()), numbers)
     }
 
     fn send(&mut self, frame: &Frame, piece: usize) -> Result<(), End> {
@@ -236,18 +232,14 @@ impl Connection<'_> {
             let time = |key: &str| self.results.get(key).and_then(|value| value.parse().ok()).unwrap_or(0);
             let message = AsyncMessage {
                 lun: Lun(0),
-                numbers: ResponseNumbers {
-                    stat_sn: self.stat_sn,
-                    exp_cmd_sn: self.exp_cmd_sn(),
-                    max_cmd_sn: self.max_cmd_sn(),
-                },
+                numbers: self.numbers(),
                 event: AsyncEvent::ConnectionDrop,
                 vcode: 0,
                 parameter1: cid.0,
                 parameter2: time(keys::DEFAULT_TIME2WAIT),
                 parameter3: time(keys::DEFAULT_TIME2RETAIN),
             };
-            self.take_stat_sn();
+            self.take_numbers();
             self.emit(Frame::of(message))?;
         }
         self.drain()
@@ -346,15 +338,7 @@ impl Connection<'_> {
         reason: RejectReason,
         data_sn: DataSn,
     ) -> Result<(), End> {
-        let reject = Reject {
-            reason,
-            numbers: ResponseNumbers {
-                stat_sn: self.take_stat_sn(),
-                exp_cmd_sn: self.exp_cmd_sn(),
-                max_cmd_sn: self.max_cmd_sn(),
-            },
-            data_sn,
-        };
+        let reject = Reject { reason, numbers: self.take_numbers(), data_sn };
         self.emit(Frame::of(reject).data(*rx.bhs.as_bytes()))
     }
 
@@ -362,16 +346,7 @@ impl Connection<'_> {
         if nop.itt.is_reserved() {
             return Ok(());
         }
-        let answer = NopIn {
-            lun: Lun(0),
-            itt: nop.itt,
-            ttt: Ttt::RESERVED,
-            numbers: ResponseNumbers {
-                stat_sn: self.take_stat_sn(),
-                exp_cmd_sn: self.exp_cmd_sn(),
-                max_cmd_sn: self.max_cmd_sn(),
-            },
-        };
+        let answer = NopIn { lun: Lun(0), itt: nop.itt, ttt: Ttt::RESERVED, numbers: self.take_numbers() };
         let length = rx.data.len().min(self.initiator_max_recv);
         self.emit(Frame::of(answer).data(&rx.data[..length]))
     }
@@ -397,11 +372,7 @@ impl Connection<'_> {
         let answer = LogoutResponse {
             response,
             itt: request.itt,
-            numbers: ResponseNumbers {
-                stat_sn: self.take_stat_sn(),
-                exp_cmd_sn: self.exp_cmd_sn(),
-                max_cmd_sn: self.max_cmd_sn(),
-            },
+            numbers: self.take_numbers(),
             time2wait,
             time2retain,
         };
@@ -437,11 +408,7 @@ impl Connection<'_> {
         let answer = TaskManagementResponse {
             response,
             itt: request.itt,
-            numbers: ResponseNumbers {
-                stat_sn: self.take_stat_sn(),
-                exp_cmd_sn: self.exp_cmd_sn(),
-                max_cmd_sn: self.max_cmd_sn(),
-            },
+            numbers: self.take_numbers(),
             additional: [0; 3],
         };
         self.emit(Frame::of(answer))?;
@@ -475,11 +442,7 @@ impl Connection<'_> {
             lun: Lun(0),
             itt: request.itt,
             ttt: if more { Ttt(0x7e47) } else { Ttt::RESERVED },
-            numbers: ResponseNumbers {
-                stat_sn: self.take_stat_sn(),
-                exp_cmd_sn: self.exp_cmd_sn(),
-                max_cmd_sn: self.max_cmd_sn(),
-            },
+            numbers: self.take_numbers(),
         };
         self.emit(Frame::of(response).data(reply))
     }
@@ -509,4 +472,9 @@ impl Connection<'_> {
         }
         text_of(&answer)
     }
+}
+
+/// With the command window as it is.
+pub(super) fn in_window(frame: Frame, numbers: ResponseNumbers) -> Frame {
+    frame.patch(28, &numbers.exp_cmd_sn.0.to_be_bytes()).patch(32, &numbers.max_cmd_sn.0.to_be_bytes())
 }

@@ -6,8 +6,8 @@ use crate::chap;
 use crate::frame::{Digests, Frame, Received};
 use crate::login::{text_of, value_of};
 use iscsi_wire::{
-    LoginRequest, LoginResponse, LoginStage, LoginStatus, ResponseNumbers, Tsih, encode_hex, keys,
-    parse_binary, parse_list, parse_number,
+    LoginRequest, LoginResponse, LoginStage, LoginStatus, Tsih, encode_hex, keys, parse_binary, parse_list,
+    parse_number,
 };
 use std::sync::atomic::Ordering;
 
@@ -363,11 +363,7 @@ impl Connection<'_> {
             isid: request.isid,
             tsih,
             itt: request.itt,
-            numbers: ResponseNumbers {
-                stat_sn: self.take_stat_sn(),
-                exp_cmd_sn: self.exp_cmd_sn(),
-                max_cmd_sn: self.max_cmd_sn(),
-            },
+            numbers: self.take_numbers(),
             status: LoginStatus::Success,
         };
         self.emit(Frame::of(response).data(text))
@@ -384,11 +380,7 @@ impl Connection<'_> {
             isid: request.isid,
             tsih: Tsih(0),
             itt: request.itt,
-            numbers: ResponseNumbers {
-                stat_sn: self.take_stat_sn(),
-                exp_cmd_sn: self.exp_cmd_sn(),
-                max_cmd_sn: self.max_cmd_sn(),
-            },
+            numbers: self.take_numbers(),
             status,
         };
         self.emit(Frame::of(response))?;

@@ -1,23 +1,20 @@
 //! Recovery on a connection of an evil target: PDUs are kept and sent again when a SNACK requests them, and tasks of
 //! lost connections are taken over.
 
-use super::connection::{Connection, End};
+use super::connection::{Connection, End, in_window};
 use super::kept::{A_BIT_TAG, Orphan};
 use super::session::Found;
 use crate::frame::{Frame, Received, u32_at};
 use iscsi_wire::{
-    CmdSn, DataIn, DataSn, Itt, Opcode, RejectReason, ResidualCount, ResponseNumbers, ScsiResponse,
-    SnackRequest, SnackType, StatSn, TaskManagementRequest, TmfResponse, Ttt,
+    DataIn, DataSn, Itt, Opcode, RejectReason, ResidualCount, ResponseNumbers, ScsiResponse, SnackRequest,
+    SnackType, StatSn, TaskManagementRequest, TmfResponse, Ttt,
 };
 
 impl Connection<'_> {
     /// Sends a PDU again, with the current command window.
     fn again(&mut self, frame: Frame) -> Result<(), End> {
-        let frame = frame
-            .patch(28, &self.exp_cmd_sn().0.to_be_bytes())
-            .patch(32, &self.max_cmd_sn().0.to_be_bytes())
-            .remark("again");
-        self.emit_as_is(frame)
+        let frame = in_window(frame, self.numbers());
+        self.emit_as_is(frame.remark("again"))
     }
 
     pub(super) fn snack(&mut self, request: &SnackRequest, rx: &Received) -> Result<(), End> {
@@ -94,11 +91,7 @@ impl Connection<'_> {
                     status_bit: false,
                     status: 0,
                     ttt: Ttt::RESERVED,
-                    numbers: ResponseNumbers {
-                        stat_sn: StatSn(0),
-                        exp_cmd_sn: self.exp_cmd_sn(),
-                        max_cmd_sn: self.max_cmd_sn(),
-                    },
+                    numbers: ResponseNumbers { stat_sn: StatSn(0), ..self.numbers() },
                     data_sn: DataSn(data_sn),
                     buffer_offset: first.buffer_offset + offset as u32,
                     residual_count: ResidualCount::default(),
@@ -114,11 +107,7 @@ impl Connection<'_> {
             status: 0,
             itt: request.itt,
             snack_tag: tag,
-            numbers: ResponseNumbers {
-                stat_sn: StatSn(u32_at(&sent.bhs(), 24)),
-                exp_cmd_sn: self.exp_cmd_sn(),
-                max_cmd_sn: self.max_cmd_sn(),
-            },
+            numbers: ResponseNumbers { stat_sn: StatSn(u32_at(&sent.bhs(), 24)), ..self.numbers() },
             exp_data_sn: DataSn(data_sn),
             bidi_residual_count: ResidualCount::default(),
             residual_count: residual.map_or_else(ResidualCount::default, |pdu| pdu.residual_count),
@@ -147,25 +136,22 @@ impl Connection<'_> {
             return self.resume(itt, task);
         }
         let status = orphan.status;
-        let (exp_cmd_sn, max_cmd_sn): (CmdSn, CmdSn) = (self.exp_cmd_sn(), self.max_cmd_sn());
-        let numbered = move |frame: Frame| {
-            frame.patch(28, &exp_cmd_sn.0.to_be_bytes()).patch(32, &max_cmd_sn.0.to_be_bytes())
-        };
+        let window = self.numbers();
         for (number, frame) in orphan.data {
             if number < exp_data_sn {
                 continue;
             }
             let with_status = frame.bhs().as_bytes()[1] & 1 != 0;
-            let frame = numbered(frame);
+            let frame = in_window(frame, window);
             if with_status {
-                let stat_sn = self.take_stat_sn();
+                let stat_sn = self.take_numbers().stat_sn;
                 return self.emit(frame.patch(24, &stat_sn.0.to_be_bytes()).remark("taken over"));
             }
             self.emit(frame.remark("taken over"))?;
         }
         let Some(status) = status else { return Ok(()) };
-        let stat_sn = self.take_stat_sn();
-        let mut frame = numbered(status).patch(24, &stat_sn.0.to_be_bytes());
+        let stat_sn = self.take_numbers().stat_sn;
+        let mut frame = in_window(status, window).patch(24, &stat_sn.0.to_be_bytes());
         if frame.bhs().opcode() == Opcode::DataIn.code() {
             // All data has arrived: send the status alone.
             frame = frame.data(Vec::new());

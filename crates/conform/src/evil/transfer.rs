@@ -67,10 +67,9 @@ impl Connection<'_> {
                 lun: if a_bit { command.lun } else { Lun(0) },
                 itt: command.itt,
                 ttt: if a_bit { Ttt(A_BIT_TAG ^ command.itt.0) } else { Ttt::RESERVED },
-                numbers: ResponseNumbers {
-                    stat_sn: if last { self.take_stat_sn() } else { StatSn(0) },
-                    exp_cmd_sn: self.exp_cmd_sn(),
-                    max_cmd_sn: self.max_cmd_sn(),
+                numbers: match last {
+                    true => self.take_numbers(),
+                    false => ResponseNumbers { stat_sn: StatSn(0), ..self.numbers() },
                 },
                 data_sn: DataSn(data_sn),
                 buffer_offset: offset as u32,
@@ -108,11 +107,7 @@ impl Connection<'_> {
             status,
             itt,
             snack_tag: 0,
-            numbers: ResponseNumbers {
-                stat_sn: self.take_stat_sn(),
-                exp_cmd_sn: self.exp_cmd_sn(),
-                max_cmd_sn: self.max_cmd_sn(),
-            },
+            numbers: self.take_numbers(),
             exp_data_sn: DataSn(r2ts),
             bidi_residual_count: ResidualCount::default(),
             residual_count: ResidualCount {
@@ -151,14 +146,14 @@ impl Connection<'_> {
 
     /// Requests data of a write.
     fn send_r2t(&mut self, itt: Itt, range: Range) -> Result<(), End> {
-        let (exp_cmd_sn, max_cmd_sn, stat_sn) = (self.exp_cmd_sn(), self.max_cmd_sn(), self.stat_sn);
+        let numbers = self.numbers();
         let ttt = self.tasks.next_ttt();
         let Some(task) = self.tasks.get_mut(itt.0) else { return Ok(()) };
         let pdu = R2t {
             lun: task.lun(),
             itt,
             ttt: Ttt(ttt),
-            numbers: ResponseNumbers { stat_sn, exp_cmd_sn, max_cmd_sn },
+            numbers,
             r2t_sn: task.requested(ttt, &range),
             buffer_offset: range.offset as u32,
             desired_data_transfer_length: (range.end - range.offset) as u32,

@@ -106,11 +106,7 @@ fn tmf_10(stage: &Stage<'_>) -> RowResult {
 fn message(event: AsyncEvent, parameters: [u16; 3]) -> Frame {
     Frame::of(AsyncMessage {
         lun: Lun(0),
-        numbers: ResponseNumbers {
-            stat_sn: Default::default(),
-            exp_cmd_sn: Default::default(),
-            max_cmd_sn: Default::default(),
-        },
+        numbers: ResponseNumbers::default(),
         event,
         vcode: 0,
         parameter1: parameters[0],
@@ -245,11 +241,7 @@ fn rejecting(reason: u8, counted: bool) -> Behaviour {
         }
         let reject = Reject {
             reason: RejectReason::ProtocolError,
-            numbers: ResponseNumbers {
-                stat_sn: Default::default(),
-                exp_cmd_sn: Default::default(),
-                max_cmd_sn: Default::default(),
-            },
+            numbers: ResponseNumbers::default(),
             data_sn: DataSn(0),
         };
         let frame = Frame::of(reject).patch(2, &[reason]).data(*rx.bhs.as_bytes());

@@ -469,16 +469,7 @@ pub(super) fn replace(pairs: &mut [(String, String)], key: &str, value: &str) ->
 
 /// A NOP-In initiated by the target; numbers are filled in when it is sent.
 pub(crate) fn ping(itt: u32, ttt: u32) -> Frame {
-    Frame::of(NopIn {
-        lun: Lun(0),
-        itt: Itt(itt),
-        ttt: Ttt(ttt),
-        numbers: ResponseNumbers {
-            stat_sn: Default::default(),
-            exp_cmd_sn: Default::default(),
-            max_cmd_sn: Default::default(),
-        },
-    })
+    Frame::of(NopIn { lun: Lun(0), itt: Itt(itt), ttt: Ttt(ttt), numbers: ResponseNumbers::default() })
 }
 
 /// A part of a row that requires something an initiator may not offer: without it the other part decides the row.

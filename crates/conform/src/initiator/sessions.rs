@@ -256,11 +256,7 @@ fn fab_01(stage: &Stage<'_>) -> RowResult {
     let ended = Behaviour::good().first(Opcode::R2t, |_, frame| {
         let event = AsyncMessage {
             lun: Lun::from_index(0),
-            numbers: ResponseNumbers {
-                stat_sn: Default::default(),
-                exp_cmd_sn: Default::default(),
-                max_cmd_sn: Default::default(),
-            },
+            numbers: ResponseNumbers::default(),
             event: AsyncEvent::TaskTermination,
             vcode: 0,
             parameter1: 0,

@@ -123,11 +123,7 @@ fn num_06(stage: &Stage<'_>) -> RowResult {
 fn num_10(stage: &Stage<'_>) -> RowResult {
     let message = Frame::of(AsyncMessage {
         lun: Default::default(),
-        numbers: ResponseNumbers {
-            stat_sn: Default::default(),
-            exp_cmd_sn: Default::default(),
-            max_cmd_sn: Default::default(),
-        },
+        numbers: ResponseNumbers::default(),
         event: AsyncEvent::Vendor(255),
         vcode: 0,
         parameter1: 0,
@@ -190,15 +186,7 @@ fn num_12(stage: &Stage<'_>) -> RowResult {
 
 /// A Reject of what arrived; numbers are filled in when it is sent.
 fn reject(rx: &crate::Received, reason: RejectReason) -> Frame {
-    let reject = Reject {
-        reason,
-        numbers: ResponseNumbers {
-            stat_sn: Default::default(),
-            exp_cmd_sn: Default::default(),
-            max_cmd_sn: Default::default(),
-        },
-        data_sn: DataSn(0),
-    };
+    let reject = Reject { reason, numbers: ResponseNumbers::default(), data_sn: DataSn(0) };
     Frame::of(reject).data(*rx.bhs.as_bytes())
 }
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use iscsi_wire::{
-    AsyncEvent, Cid, CmdSn, Itt, LogoutReason, LogoutResponse, LogoutResponseCode, Lun, Pdu, ResponseNumbers,
-    TmfFunction, TmfResponse, Tsih,
+    AsyncEvent, Cid, CmdSn, Itt, LogoutReason, LogoutResponse, LogoutResponseCode, Lun, Pdu, TmfFunction,
+    TmfResponse, Tsih,
 };
 
 use super::super::scheduling::{PROMPT, Turns};
@@ -35,17 +35,7 @@ impl Script {
     }
 
     pub(super) fn answer_logout(&mut self, itt: Itt, response: LogoutResponseCode, time2wait: u16) {
-        let pdu = LogoutResponse {
-            response,
-            itt,
-            numbers: ResponseNumbers {
-                stat_sn: self.stat(),
-                exp_cmd_sn: self.exp_cmd_sn,
-                max_cmd_sn: self.max_cmd_sn,
-            },
-            time2wait,
-            time2retain: 20,
-        };
+        let pdu = LogoutResponse { response, itt, numbers: self.take_numbers(), time2wait, time2retain: 20 };
         self.receive(pdu.to_bhs(), &[]);
     }
 

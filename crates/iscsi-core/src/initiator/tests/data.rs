@@ -1,9 +1,7 @@
 //! Numbers, data in both directions, statuses and residuals.
 
 use bytes::{Bytes, BytesMut};
-use iscsi_wire::{
-    Ahs, CmdSn, Lun, Pdu, ResidualCount, ResponseNumbers, StatSn, TaskAttribute, Ttt, parse_ahs,
-};
+use iscsi_wire::{Ahs, CmdSn, Lun, Pdu, ResidualCount, StatSn, TaskAttribute, Ttt, parse_ahs};
 use smallvec::SmallVec;
 
 use super::{FIRST, Script, params, pattern, status, underflow};
@@ -48,11 +46,7 @@ fn num_06_a_closed_window_queues_commands_while_immediates_flow() {
         lun: Lun(0),
         itt: iscsi_wire::Itt::RESERVED,
         ttt: Ttt::RESERVED,
-        numbers: ResponseNumbers {
-            stat_sn: script.stat_sn,
-            exp_cmd_sn: script.exp_cmd_sn,
-            max_cmd_sn: script.max_cmd_sn,
-        },
+        numbers: script.numbers(),
     };
     script.receive(nop.to_bhs(), &[]);
     assert_eq!(script.command().1, CmdSn(FIRST).add(2));
@@ -74,11 +68,7 @@ fn a_missing_status_closes_and_many_are_acknowledged_without_being_asked() {
     for _ in 0..3000 {
         let message = iscsi_wire::AsyncMessage {
             lun: Lun(0),
-            numbers: ResponseNumbers {
-                stat_sn: script.stat(),
-                exp_cmd_sn: script.exp_cmd_sn,
-                max_cmd_sn: script.max_cmd_sn,
-            },
+            numbers: script.take_numbers(),
             event: iscsi_wire::AsyncEvent::Vendor(255),
             vcode: 0,
             parameter1: 0,

@@ -14,11 +14,7 @@ fn response(script: &Script, itt: Itt, status: u8) -> ScsiResponse {
         status,
         itt,
         snack_tag: 0,
-        numbers: ResponseNumbers {
-            stat_sn: StatSn(7),
-            exp_cmd_sn: script.exp_cmd_sn,
-            max_cmd_sn: script.max_cmd_sn,
-        },
+        numbers: ResponseNumbers { stat_sn: StatSn(7), ..script.numbers() },
         exp_data_sn: DataSn(0),
         bidi_residual_count: ResidualCount::default(),
         residual_count: ResidualCount { overflow: false, underflow: true, bytes: 12 },

@@ -1,8 +1,6 @@
 //! FastAbort, and the task management functions of iSCSIProtocolLevel 2.
 
-use iscsi_wire::{
-    AsyncEvent, Cid, Lun, Pdu, ResponseNumbers, TaskManagementResponse, TmfFunction, TmfResponse,
-};
+use iscsi_wire::{AsyncEvent, Cid, Lun, Pdu, TaskManagementResponse, TmfFunction, TmfResponse};
 
 use super::{Script, params};
 use crate::initiator::command::Ending;
@@ -120,11 +118,7 @@ fn p2_02_functions_of_level_2_are_asked_only_there() {
     let pdu = TaskManagementResponse {
         response: TmfResponse::FunctionSucceeded,
         itt,
-        numbers: ResponseNumbers {
-            stat_sn: script.stat(),
-            exp_cmd_sn: script.exp_cmd_sn,
-            max_cmd_sn: script.max_cmd_sn,
-        },
+        numbers: script.take_numbers(),
         additional: [6, 0x29, 0],
     };
     script.receive(pdu.to_bhs(), &[]);

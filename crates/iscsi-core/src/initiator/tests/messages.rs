@@ -27,11 +27,7 @@ impl Script {
     pub(super) fn event(&mut self, event: AsyncEvent, parameters: [u16; 3], data: &[u8]) {
         let message = AsyncMessage {
             lun: Lun::from_index(1),
-            numbers: ResponseNumbers {
-                stat_sn: self.stat(),
-                exp_cmd_sn: self.exp_cmd_sn,
-                max_cmd_sn: self.max_cmd_sn,
-            },
+            numbers: self.take_numbers(),
             event,
             vcode: 0,
             parameter1: parameters[0],
@@ -52,17 +48,7 @@ impl Script {
     }
 
     fn logged_out(&mut self, itt: Itt, response: LogoutResponseCode, time2wait: u16) {
-        let pdu = LogoutResponse {
-            response,
-            itt,
-            numbers: ResponseNumbers {
-                stat_sn: self.stat(),
-                exp_cmd_sn: self.exp_cmd_sn,
-                max_cmd_sn: self.max_cmd_sn,
-            },
-            time2wait,
-            time2retain: 0,
-        };
+        let pdu = LogoutResponse { response, itt, numbers: self.take_numbers(), time2wait, time2retain: 0 };
         self.receive(pdu.to_bhs(), &[]);
     }
 
@@ -73,11 +59,7 @@ impl Script {
             lun: Lun(0x5500),
             itt,
             ttt,
-            numbers: ResponseNumbers {
-                stat_sn: self.stat(),
-                exp_cmd_sn: self.exp_cmd_sn,
-                max_cmd_sn: self.max_cmd_sn,
-            },
+            numbers: self.take_numbers(),
         };
         self.receive(pdu.to_bhs(), data);
     }

@@ -229,6 +229,16 @@ impl Script {
         self.session.handle_pdu(self.now, self.cid, rx);
     }
 
+    /// What the next PDU says of the numbers.
+    fn numbers(&self) -> ResponseNumbers {
+        ResponseNumbers { stat_sn: self.stat_sn, exp_cmd_sn: self.exp_cmd_sn, max_cmd_sn: self.max_cmd_sn }
+    }
+
+    /// The same of one that takes a StatSN.
+    fn take_numbers(&mut self) -> ResponseNumbers {
+        ResponseNumbers { stat_sn: self.stat(), ..self.numbers() }
+    }
+
     /// Takes the next StatSN.
     fn stat(&mut self) -> StatSn {
         let stat_sn = self.stat_sn;
@@ -245,11 +255,7 @@ impl Script {
             lun: Lun(0),
             itt,
             ttt: Ttt::RESERVED,
-            numbers: ResponseNumbers {
-                stat_sn: StatSn(0),
-                exp_cmd_sn: self.exp_cmd_sn,
-                max_cmd_sn: self.max_cmd_sn,
-            },
+            numbers: ResponseNumbers { stat_sn: StatSn(0), ..self.numbers() },
             data_sn: DataSn(data_sn),
             buffer_offset,
             residual_count: ResidualCount::default(),
@@ -262,11 +268,7 @@ impl Script {
             status: 0,
             itt,
             snack_tag: 0,
-            numbers: ResponseNumbers {
-                stat_sn: self.stat(),
-                exp_cmd_sn: self.exp_cmd_sn,
-                max_cmd_sn: self.max_cmd_sn,
-            },
+            numbers: self.take_numbers(),
             exp_data_sn: DataSn(0),
             bidi_residual_count: ResidualCount::default(),
             residual_count: ResidualCount::default(),
@@ -283,11 +285,7 @@ impl Script {
             lun: Lun::from_index(1),
             itt,
             ttt: Ttt(77 + r2t_sn),
-            numbers: ResponseNumbers {
-                stat_sn: self.stat_sn,
-                exp_cmd_sn: self.exp_cmd_sn,
-                max_cmd_sn: self.max_cmd_sn,
-            },
+            numbers: self.numbers(),
             r2t_sn: R2tSn(r2t_sn),
             buffer_offset,
             desired_data_transfer_length: length,

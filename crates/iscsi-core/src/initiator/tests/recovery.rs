@@ -1,8 +1,7 @@
 //! Commands that take too long, rejected PDUs, lost sessions.
 
 use iscsi_wire::{
-    CmdSn, DataSn, Itt, Lun, Pdu, Reject, RejectReason, ResponseNumbers, TaskManagementResponse, TmfFunction,
-    TmfResponse,
+    CmdSn, DataSn, Itt, Lun, Pdu, Reject, RejectReason, TaskManagementResponse, TmfFunction, TmfResponse,
 };
 
 use super::{FIRST, Script, params, pattern, status};
@@ -12,16 +11,7 @@ use crate::params::{Bursts, Params};
 
 impl Script {
     pub(super) fn answer(&mut self, itt: Itt, response: TmfResponse) {
-        let pdu = TaskManagementResponse {
-            response,
-            itt,
-            numbers: ResponseNumbers {
-                stat_sn: self.stat(),
-                exp_cmd_sn: self.exp_cmd_sn,
-                max_cmd_sn: self.max_cmd_sn,
-            },
-            additional: [0; 3],
-        };
+        let pdu = TaskManagementResponse { response, itt, numbers: self.take_numbers(), additional: [0; 3] };
         self.receive(pdu.to_bhs(), &[]);
     }
 
@@ -38,15 +28,7 @@ impl Script {
     }
 
     pub(super) fn reject(&mut self, reason: RejectReason, refused: &[u8; 48]) {
-        let pdu = Reject {
-            reason,
-            numbers: ResponseNumbers {
-                stat_sn: self.stat(),
-                exp_cmd_sn: self.exp_cmd_sn,
-                max_cmd_sn: self.max_cmd_sn,
-            },
-            data_sn: DataSn(0),
-        };
+        let pdu = Reject { reason, numbers: self.take_numbers(), data_sn: DataSn(0) };
         self.receive(pdu.to_bhs(), refused);
     }
 }
@@ -217,15 +199,7 @@ fn a_refused_data_out_leaves_the_end_to_the_target() {
 fn rej_03_reason_0b_and_a_reject_without_header_end_the_session() {
     for (reason, header) in [(RejectReason::NegotiationReset, 48), (RejectReason::ProtocolError, 47)] {
         let mut script = Script::new(params());
-        let pdu = Reject {
-            reason,
-            numbers: ResponseNumbers {
-                stat_sn: script.stat(),
-                exp_cmd_sn: script.exp_cmd_sn,
-                max_cmd_sn: script.max_cmd_sn,
-            },
-            data_sn: DataSn(0),
-        };
+        let pdu = Reject { reason, numbers: script.take_numbers(), data_sn: DataSn(0) };
         script.receive(pdu.to_bhs(), &vec![0; header]);
         script.violated();
     }

@@ -129,11 +129,7 @@ fn data_lost_or_damaged_at_any_place_come_again_and_are_delivered_once_in_order(
                         lun: Lun(0),
                         itt: Itt::RESERVED,
                         ttt: Ttt::RESERVED,
-                        numbers: ResponseNumbers {
-                            stat_sn: script.stat_sn.next(),
-                            exp_cmd_sn: script.exp_cmd_sn,
-                            max_cmd_sn: script.max_cmd_sn,
-                        },
+                        numbers: ResponseNumbers { stat_sn: script.stat_sn.next(), ..script.numbers() },
                     };
                     script.receive(nop.to_bhs(), &[]);
                 }
@@ -297,16 +293,7 @@ fn a_connection_whose_statuses_never_come_is_given_up() {
     script.stat();
     let response = script.response(Itt(0));
     let _ = response;
-    let nop = NopIn {
-        lun: Lun(0),
-        itt: Itt::RESERVED,
-        ttt: Ttt::RESERVED,
-        numbers: ResponseNumbers {
-            stat_sn: script.stat_sn,
-            exp_cmd_sn: script.exp_cmd_sn,
-            max_cmd_sn: script.max_cmd_sn,
-        },
-    };
+    let nop = NopIn { lun: Lun(0), itt: Itt::RESERVED, ttt: Ttt::RESERVED, numbers: script.numbers() };
     script.receive(nop.to_bhs(), &[]);
     script.wait_ms(2);
     let request = script.snacks()[0];
@@ -316,15 +303,7 @@ fn a_connection_whose_statuses_never_come_is_given_up() {
 
 impl Script {
     fn refuse(&mut self, request: &SnackRequest, reason: RejectReason) {
-        let pdu = Reject {
-            reason,
-            numbers: ResponseNumbers {
-                stat_sn: self.stat(),
-                exp_cmd_sn: self.exp_cmd_sn,
-                max_cmd_sn: self.max_cmd_sn,
-            },
-            data_sn: DataSn(0),
-        };
+        let pdu = Reject { reason, numbers: self.take_numbers(), data_sn: DataSn(0) };
         self.receive(pdu.to_bhs(), request.to_bhs().as_bytes());
     }
 }
