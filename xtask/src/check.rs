@@ -113,6 +113,7 @@ fn run_step(root: &Path, step: Step, args: &Args) -> Result<Count> {
             // Code that claims to need no standard library is compiled without one.
             lint(&["--workspace", "--all-targets"])?
                 & lint(&["--package", "intact-integrity", "--no-default-features"])?
+                & lint_circuits(root)?
         }
         Step::Doc => doc(root)?,
         Step::Deny => {
@@ -149,6 +150,15 @@ fn run_step(root: &Path, step: Step, args: &Args) -> Result<Count> {
         }
     };
     Ok(Count::single(ok))
+}
+
+/// What needs the circuits of `rtl/` is compiled here too, though not linked: `make rtl`, which tests it, needs tools of its own.
+fn lint_circuits(root: &Path) -> Result<bool> {
+    let mut command = Command::new(cargo());
+    command.args(["clippy", "--quiet", "--package", "intact-offload-rtl", "--package", "intact"]);
+    command.args(["--features", "intact-offload-rtl/verilator,intact/rtl", "--lib", "--bins", "--tests"]);
+    command.args(["--", "-D", "warnings"]).env("OFFLOAD_RTL_UNLINKED", "1");
+    Ok(command.current_dir(root).status().context("cargo did not start")?.success())
 }
 
 /// The documentation of our crates; every link must resolve.

@@ -34,8 +34,8 @@ macro_rules! model {
             fn $free(simulation: *mut std::ffi::c_void);
             fn $cycle(simulation: *mut std::ffi::c_void, inputs: *const $inputs, outputs: *mut $outputs);
         }
-        // SAFETY: the shim makes the three for one model.
         const $table: $crate::ffi::Functions<$inputs, $outputs> =
+            // SAFETY: the shim makes the three for one model.
             unsafe { $crate::ffi::Functions::of($new, $free, $cycle) };
     };
 }

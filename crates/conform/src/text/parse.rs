@@ -410,7 +410,7 @@ fn step(tested: Tested, text: &str, after_all: bool) -> Result<What, String> {
         "T?" if tested == Tested::Target => awaited(tested, rest, after_all, true).map(What::Await),
         "X" if rest.is_empty() => Ok(What::Break),
         "I>" if tested == Tested::Target && first_word(rest) == "keys" => {
-            Offer::parse(rest.trim_start_matches("keys")).map(What::Offer)
+            Offer::parse(&rest["keys".len()..]).map(What::Offer)
         }
         _ if word == sends => PduLine::parse(rest).map(What::Send).map_err(|error| error.to_string()),
         _ if word == awaits => awaited(tested, rest, after_all, false).map(What::Await),
@@ -462,9 +462,7 @@ fn alternative(tested: Tested, text: &str) -> Result<Alternative, String> {
         (_, "close") => Ok(Alternative::Close),
         (_, "nothing") => Ok(Alternative::Nothing),
         (_, "refused") if of_target => Ok(Alternative::Refused(Vec::new())),
-        ("keys", _) if of_target => {
-            Demand::parse(text.trim_start_matches("keys").trim()).map(Alternative::Keys)
-        }
+        ("keys", _) if of_target => Demand::parse(text["keys".len()..].trim()).map(Alternative::Keys),
         _ => match text.strip_prefix("refused=") {
             Some(statuses) if of_target => {
                 let number = |status: &str| {
