@@ -105,26 +105,37 @@ fn details(count: &Count) -> String {
 
 fn run_step(root: &Path, step: Step, args: &Args) -> Result<Count> {
     let ok = match step {
-        Step::Fmt => run_cargo(root, &["fmt", "--all", "--check"])?,
+        Step::Fmt => run_cargo(root, &["fmt", "--all", "--check"], &[])?,
         Step::Clippy => {
             let lint = |scope: &[&str]| {
-                run_cargo(root, &[&["clippy", "--quiet"], scope, &["--", "-D", "warnings"]].concat())
+                let args = [&["clippy", "--quiet"], scope, &["--", "-D", "warnings"]].concat();
+                run_cargo(root, &args, &[("OFFLOAD_RTL_UNLINKED", "1")])
             };
-            // Code that claims to need no standard library is compiled without one.
+            let circuits = ["--features", "intact-offload-rtl/verilator,intact/rtl"];
+            // Code that claims to need no standard library is compiled without one. What needs the circuits of `rtl/` is compiled, though
+            // not linked: `make rtl`, which tests it, needs tools of its own. There too the whole workspace is named, so that other
+            // packages keep their features and are not compiled again.
             lint(&["--workspace", "--all-targets"])?
                 & lint(&["--package", "intact-integrity", "--no-default-features"])?
-                & lint_circuits(root)?
+                & lint(&[&["--workspace", "--all-targets"], &circuits[..]].concat())?
         }
-        Step::Doc => doc(root)?,
+        // Every link must resolve.
+        Step::Doc => run_cargo(
+            root,
+            &["doc", "--workspace", "--no-deps", "--quiet"],
+            &[("RUSTDOCFLAGS", "-D warnings")],
+        )?,
         Step::Deny => {
             return match deny_missing() {
                 Some(missing) => {
                     println!("{}: left out, missing {missing}", name(step));
                     Ok(Count::default())
                 }
-                None => {
-                    Ok(Count::single(run_cargo(root, &["deny", "check", "bans", "licenses", "sources"])?))
-                }
+                None => Ok(Count::single(run_cargo(
+                    root,
+                    &["deny", "check", "bans", "licenses", "sources"],
+                    &[],
+                )?)),
             };
         }
         Step::Tidy => tidy::run(root)?,
@@ -152,22 +163,6 @@ fn run_step(root: &Path, step: Step, args: &Args) -> Result<Count> {
     Ok(Count::single(ok))
 }
 
-/// What needs the circuits of `rtl/` is compiled here too, though not linked: `make rtl`, which tests it, needs tools of its own.
-fn lint_circuits(root: &Path) -> Result<bool> {
-    let mut command = Command::new(cargo());
-    command.args(["clippy", "--quiet", "--package", "intact-offload-rtl", "--package", "intact"]);
-    command.args(["--features", "intact-offload-rtl/verilator,intact/rtl", "--lib", "--bins", "--tests"]);
-    command.args(["--", "-D", "warnings"]).env("OFFLOAD_RTL_UNLINKED", "1");
-    Ok(command.current_dir(root).status().context("cargo did not start")?.success())
-}
-
-/// The documentation of our crates; every link must resolve.
-fn doc(root: &Path) -> Result<bool> {
-    let mut command = Command::new(cargo());
-    command.args(["doc", "--workspace", "--no-deps", "--quiet"]).env("RUSTDOCFLAGS", "-D warnings");
-    Ok(command.current_dir(root).status().context("cargo did not start")?.success())
-}
-
 /// What this machine lacks for the rules of `deny.toml`, if anything. The tool takes longer to build than all of our code, and
 /// the rules only concern a change of dependencies. So its absence is only reported, even on CI.
 fn deny_missing() -> Option<&'static str> {
@@ -179,10 +174,10 @@ fn deny_missing() -> Option<&'static str> {
     }
 }
 
-fn run_cargo(root: &Path, args: &[&str]) -> Result<bool> {
-    let status =
-        Command::new(cargo()).args(args).current_dir(root).status().context("cargo did not start")?;
-    Ok(status.success())
+fn run_cargo(root: &Path, args: &[&str], variables: &[(&str, &str)]) -> Result<bool> {
+    let mut command = Command::new(cargo());
+    command.args(args).envs(variables.iter().copied()).current_dir(root);
+    Ok(command.status().context("cargo did not start")?.success())
 }
 
 /// A step whose tools are missing is skipped with a message; on CI it fails.

@@ -7,11 +7,11 @@ use conform::evil::{Act, Behaviour, EvilConfig, EvilTarget, Incoming, Scene};
 use conform::target::{Credentials, Options, rows, run};
 use conform::{
     Command, DigestWish, Frame, LoginScript, RawPeer, Received, Report, RowReport, Session, Transcript,
-    Verdict,
+    Verdict, text_of,
 };
 use iscsi_wire::{
     DataIn, DataOut, DataSn, Itt, Lun, Opcode, Pdu, R2t, R2tSn, Reject, RejectReason, ResidualCount,
-    ResponseNumbers, ScsiResponse, StatSn, Ttt, keys,
+    ResponseNumbers, ScsiResponse, StatSn, TextPairs, Ttt, keys,
 };
 
 /// Rows that the little target keeps.
@@ -67,17 +67,14 @@ fn the_order_of_data_is_judged_by_what_was_agreed_on() {
         assert!(failures(&report).is_empty(), "{pdus} {sequences}: {report}");
         assert_eq!(report.not_applicable(), usize::from(pdus == "Yes"), "{report}");
     }
-    let agrees = |_: &_, frame: Frame| {
-        let text = frame.data_bytes().to_vec();
-        let mut pairs: Vec<Vec<u8>> = text.split(|byte| *byte == 0).map(<[u8]>::to_vec).collect();
-        for pair in &mut pairs {
-            if pair == b"DataPDUInOrder=Yes" {
-                *pair = b"DataPDUInOrder=No".to_vec();
+    let agrees = answering(|pairs| {
+        for (key, value) in pairs {
+            if key == keys::DATA_PDU_IN_ORDER && value == "Yes" {
+                *value = "No".to_owned();
             }
         }
-        vec![Act::Send(frame.data(pairs.join(&0)))]
-    };
-    let report = run_on(EvilConfig::default(), Behaviour::good().every(Opcode::LoginResponse, agrees), &rows);
+    });
+    let report = run_on(EvilConfig::default(), agrees, &rows);
     assert_eq!(
         failures(&report).iter().map(|row| row.id.as_str()).collect::<Vec<_>>(),
         ["KEY-17", "KEY-18"],
@@ -85,18 +82,34 @@ fn the_order_of_data_is_judged_by_what_was_agreed_on() {
     );
 }
 
+/// The keys of every answer to a login are changed.
+fn answering(change: impl Fn(&mut Vec<(String, String)>) + Send + 'static) -> Behaviour {
+    Behaviour::good().every(Opcode::LoginResponse, move |_: &_, frame: Frame| {
+        let given = TextPairs::parse(frame.data_bytes()).expect("the text of a good target");
+        let mut pairs = given.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+        change(&mut pairs);
+        let text = text_of(&pairs);
+        vec![Act::Send(frame.data(text))]
+    })
+}
+
 /// Every answer to a login has this value of the key, or this key too.
 fn answers(key: &'static str, value: &'static str) -> Behaviour {
-    Behaviour::good().every(Opcode::LoginResponse, move |_: &_, frame: Frame| {
-        let given = frame.data_bytes().to_vec();
-        let name = format!("{key}=");
-        let mut pairs: Vec<&[u8]> = given
-            .split(|byte| *byte == 0)
-            .filter(|pair| !pair.is_empty() && !pair.starts_with(name.as_bytes()))
-            .collect();
-        let pair = format!("{name}{value}");
-        pairs.extend([pair.as_bytes(), b""]);
-        vec![Act::Send(frame.data(pairs.join(&0)))]
+    answering(move |pairs| {
+        pairs.retain(|(name, _)| name != key);
+        pairs.push((key.to_owned(), value.to_owned()));
+    })
+}
+
+/// What is negotiated is rejected, but one key has this value.
+fn rejects_but(key: &'static str, value: &'static str) -> Behaviour {
+    let declared = [keys::TARGET_PORTAL_GROUP_TAG, keys::MAX_RECV_DATA_SEGMENT_LENGTH];
+    answering(move |pairs| {
+        for (name, given) in pairs {
+            if !declared.contains(&name.as_str()) {
+                *given = if name == key { value.to_owned() } else { keys::REJECT.to_owned() };
+            }
+        }
     })
 }
 
@@ -108,7 +121,7 @@ fn accepts_everything() -> Behaviour {
 
 #[test]
 fn a_wrong_answer_to_a_key_fails_its_row() {
-    for (row, key, value) in [
+    let answered = [
         ("KEY-01", keys::HEADER_DIGEST, "MD5"),
         ("KEY-02", keys::MAX_CONNECTIONS, "65536"),
         ("KEY-02", keys::MAX_CONNECTIONS, "NotUnderstood"),
@@ -132,21 +145,48 @@ fn a_wrong_answer_to_a_key_fails_its_row() {
         ("KEY-30", keys::ERROR_RECOVERY_LEVEL, "0"),
         ("TXT-08", keys::DEFAULT_TIME2WAIT, "NotUnderstood"),
         ("TXT-08", "Unheard", "1"),
-        ("TXT-12", keys::MAX_BURST_LENGTH, "16777216"),
         ("TXT-13", keys::IMMEDIATE_DATA, "Yes"),
         ("TXT-13", keys::DATA_PDU_IN_ORDER, "Reject"),
-    ] {
+    ];
+    // The answer is all that is wrong.
+    let rows: Vec<&str> = answered.iter().map(|(row, ..)| *row).chain(["TXT-11", "TXT-16"]).collect();
+    let report = run_on(EvilConfig::default(), Behaviour::good(), &rows);
+    assert_eq!((report.failed(), report.not_applicable()), (0, 0), "{report}");
+    for (row, key, value) in answered {
         let report = run_on(EvilConfig::default(), answers(key, value), &[row]);
         assert_eq!(report.failed(), 1, "{row} {key}={value}: {report}");
     }
-    for row in ["TXT-09", "TXT-11", "TXT-12"] {
-        let report = run_on(EvilConfig::default(), accepts_everything(), &[row]);
+    let goes_on = |_: &_, frame: Frame| vec![Act::Send(frame.set_bits(1, 0x83))];
+    let goes_on = Behaviour::good().every(Opcode::LoginResponse, goes_on);
+    for (row, behaviour) in [("TXT-11", accepts_everything()), ("TXT-16", goes_on)] {
+        let report = run_on(EvilConfig::default(), behaviour, &[row]);
         assert_eq!(report.failed(), 1, "{row}: {report}");
     }
-    let goes_on = |_: &_, frame: Frame| vec![Act::Send(frame.set_bits(1, 0x83))];
-    let report =
-        run_on(EvilConfig::default(), Behaviour::good().every(Opcode::LoginResponse, goes_on), &["TXT-16"]);
-    assert_eq!(report.failed(), 1, "{report}");
+}
+
+/// The little target negotiates values that it should reject.
+#[test]
+fn a_value_that_should_be_rejected_and_is_not_fails_its_row() {
+    let report = run_on(EvilConfig::default(), rejects_but("", ""), &["TXT-09", "TXT-12"]);
+    assert_eq!((report.failed(), report.not_applicable()), (0, 0), "{report}");
+    for (row, key, value) in [
+        ("TXT-09", keys::MAX_BURST_LENGTH, "65536"),
+        ("TXT-09", keys::INITIAL_R2T, "Yes"),
+        ("TXT-09", keys::HEADER_DIGEST, "None"),
+        ("TXT-12", keys::MAX_CONNECTIONS, "0"),
+        ("TXT-12", keys::MAX_BURST_LENGTH, "511"),
+        ("TXT-12", keys::FIRST_BURST_LENGTH, "16777216"),
+        ("TXT-12", keys::MAX_OUTSTANDING_R2T, "65536"),
+        ("TXT-12", keys::DEFAULT_TIME2WAIT, "3601"),
+        ("TXT-12", keys::DEFAULT_TIME2RETAIN, "3601"),
+        ("TXT-12", keys::ERROR_RECOVERY_LEVEL, "3"),
+        ("TXT-12", keys::INITIAL_R2T, "Yes"),
+        ("TXT-12", keys::IMMEDIATE_DATA, "Yes"),
+        ("TXT-12", keys::DATA_PDU_IN_ORDER, "Yes"),
+    ] {
+        let report = run_on(EvilConfig::default(), rejects_but(key, value), &[row]);
+        assert_eq!(report.failed(), 1, "{row} {key}={value}: {report}");
+    }
 }
 
 /// Several connections and every level.

@@ -107,12 +107,12 @@ impl Talk {
     }
 
     /// One operational request with these pairs, preceded by the names if they were not sent yet.
-    pub(crate) fn step(&mut self, pairs: &[(&str, &str)], finish: bool) -> Result<Taken, Stop> {
+    pub(super) fn step(&mut self, pairs: &[(&str, &str)], finish: bool) -> Result<Taken, Stop> {
         self.raw(&text_of(pairs), finish)
     }
 
     /// Like [`Talk::step`], with raw text bytes.
-    pub(super) fn raw(&mut self, text: &[u8], finish: bool) -> Result<Taken, Stop> {
+    pub(crate) fn raw(&mut self, text: &[u8], finish: bool) -> Result<Taken, Stop> {
         let mut all = text_of(&self.take_names());
         all.extend_from_slice(text);
         let mut request =

@@ -127,11 +127,6 @@ impl Test {
     }
 }
 
-/// Is it a key of the standard? Another one that nobody has offered is a slip of the pen, and `!KEY` would always hold.
-pub(super) fn is_known(key: &str) -> bool {
-    iscsi_wire::keys::ALL.contains(&key)
-}
-
 /// Words between spaces. What stands between quotation marks belongs to one word, without the marks.
 fn words(text: &str) -> Result<Vec<String>, String> {
     let (mut words, mut word, mut quoted) = (Vec::new(), None::<String>, false);

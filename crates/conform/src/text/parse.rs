@@ -1,7 +1,7 @@
 //! The grammar of rows.
 
 use super::caller::{self, Call, Ending};
-use super::keys::{self as text_keys, Demand, Offer};
+use super::keys::{Demand, Offer};
 use iscsi_wire::{LineError, PduLine, keys, parse_number};
 use std::fmt;
 
@@ -383,7 +383,8 @@ fn check_login<'a>(mut before: impl Iterator<Item = &'a What>, what: &What) -> R
         Some(What::Offer(offer)) => &offer.pairs,
         _ => return Err("a target answers what was sent: write an `I> keys` line before".to_owned()),
     };
-    let known = |key: &&str| text_keys::is_known(key) || offered.iter().any(|(name, _)| name == key);
+    // Any other is a slip of the pen, of which `!KEY` would always hold.
+    let known = |key: &&str| keys::ALL.contains(key) || offered.iter().any(|(name, _)| name == key);
     match demanded.flat_map(Demand::keys).find(|key| !known(key)) {
         Some(key) => Err(format!("`{key}` is no key of RFC 7143 13, and the line before does not offer it")),
         None => Ok(()),

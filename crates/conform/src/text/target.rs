@@ -4,7 +4,7 @@ use super::keys::Offer;
 use super::parse::{Alternative, Await, Play, Row, Step, Wanted, What};
 use super::{bytes, described};
 use crate::frame::{DigestWish, Frame, Received};
-use crate::login::value_of;
+use crate::login::{text_of, value_of};
 use crate::script::{fail, skip};
 use crate::session::{Sent, Watch};
 use crate::target::talk::{Taken, Talk};
@@ -87,9 +87,12 @@ impl<'a> Stage<'a> {
     }
 
     fn step(&mut self, what: &What) -> RowResult {
-        if let What::Session { optional, .. } = what {
+        if let What::Session { .. } | What::Login { .. } = what {
+            // The session and the login before end first.
+            (self.session, self.login) = (None, None);
+            self.over = false;
             // A target that is known to grant it must do so.
-            self.optional = *optional && !self.ctx.only_usual();
+            self.optional = matches!(what, What::Session { optional: true, .. }) && !self.ctx.only_usual();
         }
         match self.take(what) {
             Err(Stop::NotApplicable(_)) if self.optional => {
@@ -128,8 +131,6 @@ impl<'a> Stage<'a> {
 
     /// Begins a session. If the target does not grant what the row needs, the row does not apply.
     fn begin(&mut self, values: &[Wanted]) -> RowResult {
-        (self.session, self.login) = (None, None);
-        self.over = false;
         self.tasks.clear();
         self.pings.clear();
         self.names = Names::default();
@@ -155,9 +156,6 @@ impl<'a> Stage<'a> {
     }
 
     fn log_in(&mut self, discovery: bool) -> RowResult {
-        // The session and the login before end first.
-        (self.session, self.login) = (None, None);
-        self.over = false;
         let script = if discovery { self.ctx.discovery_script() } else { self.ctx.script() };
         self.login = Some(Login { talk: Talk::with(self.ctx, script)?, taken: None });
         Ok(())
@@ -165,9 +163,7 @@ impl<'a> Stage<'a> {
 
     fn offer(&mut self, offer: &Offer) -> RowResult {
         let Some(login) = &mut self.login else { fail!("the login is over: begin another one") };
-        let pairs: Vec<(&str, &str)> =
-            offer.pairs.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
-        login.taken = Some(login.talk.step(&pairs, offer.transit)?);
+        login.taken = Some(login.talk.raw(&text_of(&offer.pairs), offer.transit)?);
         Ok(())
     }
 

@@ -225,13 +225,18 @@ impl<E: Engine> Bench<E> {
             lun: LUN,
             itt: Itt(itt),
             ttt: Ttt(ttt),
-            numbers: ResponseNumbers { stat_sn: StatSn(100), exp_cmd_sn: CmdSn(11), max_cmd_sn: CmdSn(40) },
+            numbers: numbers(100),
             r2t_sn: R2tSn(r2t_sn),
             buffer_offset: offset,
             desired_data_transfer_length: length,
         };
         self.pdu(r2t.to_bhs(), &[])
     }
+}
+
+/// A status with this StatSN; the target has room for 30 commands.
+fn numbers(stat_sn: u32) -> ResponseNumbers {
+    ResponseNumbers { stat_sn: StatSn(stat_sn), exp_cmd_sn: CmdSn(11), max_cmd_sn: CmdSn(40) }
 }
 
 pub fn data_in(itt: u32, data_sn: u32, offset: u32, stat_sn: Option<u32>) -> DataIn {
@@ -243,11 +248,7 @@ pub fn data_in(itt: u32, data_sn: u32, offset: u32, stat_sn: Option<u32>) -> Dat
         lun: Lun(0),
         itt: Itt(itt),
         ttt: Ttt::RESERVED,
-        numbers: ResponseNumbers {
-            stat_sn: StatSn(stat_sn.unwrap_or(0)),
-            exp_cmd_sn: CmdSn(11),
-            max_cmd_sn: CmdSn(40),
-        },
+        numbers: numbers(stat_sn.unwrap_or(0)),
         data_sn: DataSn(data_sn),
         buffer_offset: offset,
         residual_count: ResidualCount::default(),
@@ -260,7 +261,7 @@ pub fn response(itt: u32, stat_sn: u32, exp_data_sn: u32) -> ScsiResponse {
         status: 0,
         itt: Itt(itt),
         snack_tag: 0,
-        numbers: ResponseNumbers { stat_sn: StatSn(stat_sn), exp_cmd_sn: CmdSn(11), max_cmd_sn: CmdSn(40) },
+        numbers: numbers(stat_sn),
         exp_data_sn: DataSn(exp_data_sn),
         bidi_residual_count: ResidualCount::default(),
         residual_count: ResidualCount::default(),

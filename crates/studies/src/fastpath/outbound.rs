@@ -223,16 +223,16 @@ impl Sender {
         self.session.handle_pdu(NOW, CID, rx);
     }
 
+    fn numbers(&self) -> ResponseNumbers {
+        ResponseNumbers { stat_sn: self.stat_sn, exp_cmd_sn: self.cmd_sn, max_cmd_sn: self.cmd_sn.add(1024) }
+    }
+
     fn r2t(&self, itt: Itt) -> Bhs {
         let r2t = R2t {
             lun: Lun(0),
             itt,
             ttt: Ttt(7),
-            numbers: ResponseNumbers {
-                stat_sn: self.stat_sn,
-                exp_cmd_sn: self.cmd_sn,
-                max_cmd_sn: self.cmd_sn.add(1024),
-            },
+            numbers: self.numbers(),
             r2t_sn: R2tSn(0),
             buffer_offset: 0,
             desired_data_transfer_length: COMMAND_BYTES as u32,
@@ -247,11 +247,7 @@ impl Sender {
             status: 0,
             itt,
             snack_tag: 0,
-            numbers: ResponseNumbers {
-                stat_sn: self.stat_sn,
-                exp_cmd_sn: self.cmd_sn,
-                max_cmd_sn: self.cmd_sn.add(1024),
-            },
+            numbers: self.numbers(),
             exp_data_sn: DataSn(0),
             bidi_residual_count: ResidualCount::default(),
             residual_count: ResidualCount::default(),
