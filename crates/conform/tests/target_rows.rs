@@ -164,6 +164,65 @@ fn a_wrong_answer_to_a_key_fails_its_row() {
     }
 }
 
+/// Rows about order, task management and several connections: a target that keeps them, but for one answer.
+#[test]
+fn a_wrong_answer_about_order_or_tasks_fails_its_row() {
+    let function = |code: u8| changing(Opcode::TaskManagementResponse, move |frame| frame.patch(2, &[code]));
+    let reject = || changing(Opcode::Reject, |frame| frame.patch(2, &[9]));
+    let logout = || changing(Opcode::LogoutResponse, |frame| frame.patch(2, &[1]));
+    let reads = || {
+        changing(Opcode::DataIn, |frame| if frame.data_bytes().len() < 512 { frame } else { flipped(frame) })
+    };
+    // An INQUIRY ends with BUSY.
+    let busy = || {
+        changing(
+            Opcode::DataIn,
+            |frame| if frame.data_bytes().len() == 36 { frame.patch(3, &[8]) } else { frame },
+        )
+    };
+    // A command is answered although its turn has not come.
+    let early = || {
+        Behaviour::good().incoming(|scene, rx| match rx.pdu() {
+            Ok(Pdu::ScsiCommand(command)) if command.cmd_sn != scene.numbers.exp_cmd_sn => {
+                Incoming::Instead(vec![Act::Answer(Frame::of(good(command.itt, scene)))])
+            }
+            _ => Incoming::Serve,
+        })
+    };
+    let one_connection = vec![
+        ("NUM-02", early()),
+        ("NUM-03", early()),
+        ("NUM-04", busy()),
+        ("TMF-01", function(1)),
+        ("TMF-02", early()),
+        ("TMF-03", function(0)),
+        ("TMF-07", function(0)),
+        ("TMF-09", function(1)),
+        ("RSP-04", reject()),
+        ("DIG-11", reads()),
+        ("LGO-03", logout()),
+    ];
+    let several = vec![
+        ("NUM-02", early()),
+        ("MCS-02", reads()),
+        ("MCS-03", reads()),
+        ("MCS-07", function(5)),
+        ("ERL-05", logout()),
+        ("ERL-07", function(0)),
+    ];
+    for (config, broken) in
+        [(EvilConfig::default as fn() -> EvilConfig, one_connection), (recovering, several)]
+    {
+        let rows: Vec<&str> = broken.iter().map(|(row, _)| *row).collect();
+        let report = run_on(config(), Behaviour::good(), &rows);
+        assert_eq!((report.failed(), report.not_applicable()), (0, 0), "{report}");
+        for (row, behaviour) in broken {
+            let report = run_on(config(), behaviour, &[row]);
+            assert_eq!(report.failed(), 1, "{row}: {report}");
+        }
+    }
+}
+
 /// The little target negotiates values that it should reject.
 #[test]
 fn a_value_that_should_be_rejected_and_is_not_fails_its_row() {

@@ -5,15 +5,22 @@ use super::ctx::RowSession;
 use crate::script::{ensure, skip};
 use crate::{LoginScript, PeerError, Stop};
 use iscsi_wire::{Cid, keys};
+use std::collections::BTreeMap;
 
-/// A session of several connections. They share one CmdSN, which [`Bundle::on`] carries along.
-pub(super) struct Bundle {
-    connections: Vec<RowSession>,
+/// A session of several connections, the first of which has the index 0. They share one CmdSN, which [`Bundle::get`] carries along.
+pub(crate) struct Bundle {
+    connections: BTreeMap<usize, RowSession>,
+    /// The connection that has the session's CmdSN.
     last: usize,
     next_cid: u16,
 }
 
 impl Bundle {
+    /// A session of one connection.
+    pub(crate) fn of(lead: RowSession) -> Self {
+        Bundle { connections: BTreeMap::from([(0, lead)]), last: 0, next_cid: 2 }
+    }
+
     /// Opens a session of `count` connections. If the target allows fewer, the row does not apply.
     pub(super) fn open(
         ctx: &Ctx,
@@ -25,7 +32,7 @@ impl Bundle {
         if (most as usize) < count {
             skip!("the target negotiates MaxConnections={most}, the row needs {count}");
         }
-        let mut bundle = Bundle { connections: vec![lead], last: 0, next_cid: 2 };
+        let mut bundle = Bundle::of(lead);
         for _ in 1..count {
             bundle.join(ctx)?;
         }
@@ -39,8 +46,8 @@ impl Bundle {
         count: usize,
         change: impl FnOnce(LoginScript) -> LoginScript,
     ) -> Result<Self, Stop> {
-        let bundle = Self::open(ctx, count, |script| change(offering(script, level)))?;
-        reached(&bundle.connections[0], level)?;
+        let mut bundle = Self::open(ctx, count, |script| change(offering(script, level)))?;
+        reached(bundle.on(0), level)?;
         Ok(bundle)
     }
 
@@ -49,12 +56,19 @@ impl Bundle {
         self.connections.len()
     }
 
-    /// The connection `index`; its CmdSN continues from the session's.
-    pub(super) fn on(&mut self, index: usize) -> &mut RowSession {
-        let now = self.connections[self.last].cmd_sn;
+    /// The connection `index`; its CmdSN continues from the session's. `None` if it is gone.
+    pub(crate) fn get(&mut self, index: usize) -> Option<&mut RowSession> {
+        let now = self.connections.get(&self.last)?.cmd_sn;
+        let session = self.connections.get_mut(&index)?;
         self.last = index;
-        self.connections[index].cmd_sn = now;
-        &mut self.connections[index]
+        session.cmd_sn = now;
+        Some(session)
+    }
+
+    /// Like [`Bundle::get`], for a connection that is there.
+    #[allow(clippy::expect_used, reason = "a row in code knows which connections it has")]
+    pub(super) fn on(&mut self, index: usize) -> &mut RowSession {
+        self.get(index).expect("a connection of the session")
     }
 
     /// Adds a connection with its own CID. Returns its index.
@@ -66,15 +80,38 @@ impl Bundle {
 
     /// Adds a connection with this CID. Returns its index.
     pub(super) fn join_as(&mut self, ctx: &Ctx, cid: Cid) -> Result<usize, Stop> {
-        let joined = ctx.join(self.on(0), cid)?;
-        self.connections.push(joined);
-        Ok(self.connections.len() - 1)
+        let index = self.connections.last_key_value().map_or(0, |(index, _)| index + 1);
+        self.join_at(ctx, index, cid)?;
+        Ok(index)
+    }
+
+    /// Adds a connection with this CID as the one with this index. One that has the index already is left to the target.
+    pub(crate) fn join_at(&mut self, ctx: &Ctx, index: usize, cid: Cid) -> Result<(), Stop> {
+        let Some(lead) = self.connections.get(&self.last) else {
+            return Err(Stop::Fail("the session has no connection left".to_owned()));
+        };
+        let joined = ctx.join(lead, cid)?;
+        let replaced = self.connections.insert(index, joined);
+        replaced.into_iter().for_each(RowSession::abandon);
+        Ok(())
+    }
+
+    /// Removes a connection from the bundle; the caller ends it, or checks how it ends.
+    pub(crate) fn take(&mut self, index: usize) -> Option<RowSession> {
+        let another = self.connections.keys().copied().find(|other| *other != index);
+        another.and_then(|other| self.get(other));
+        self.connections.remove(&index)
+    }
+
+    /// Are all connections gone?
+    pub(crate) fn is_empty(&self) -> bool {
+        self.connections.is_empty()
     }
 
     /// Removes the last connection from the bundle; the script ends it, or checks how it ends.
     pub(super) fn take_last(&mut self) -> Result<RowSession, Stop> {
-        self.on(0);
-        let last = self.connections.pop().filter(|_| !self.connections.is_empty());
+        let last = self.connections.keys().next_back().copied().filter(|_| self.len() > 1);
+        let last = last.and_then(|index| self.take(index));
         last.ok_or_else(|| Stop::Fail("the session has one connection only".to_owned()))
     }
 
@@ -89,8 +126,10 @@ impl Bundle {
 
 impl Drop for Bundle {
     fn drop(&mut self) {
-        for index in 0..self.connections.len() {
-            self.on(index);
+        // The logout of each has the session's CmdSN.
+        let indices: Vec<usize> = self.connections.keys().copied().collect();
+        for index in indices {
+            self.get(index);
         }
     }
 }

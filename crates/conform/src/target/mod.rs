@@ -4,7 +4,7 @@
 //! applicable* with the reason where its rule cannot be observed, and never takes longer than its steps' timeouts. A rule that the
 //! target breaks while another row's script runs counts as a failure of the row it belongs to.
 
-mod bundle;
+pub(crate) mod bundle;
 mod ctx;
 mod options;
 mod rows;

@@ -29,7 +29,7 @@ const ASKED: &[(&str, &str)] = &[
 pub(crate) fn play_with_initiator(row: &Row, stage: &Stage<'_>) -> RowResult {
     for Play { case, steps } in &row.plays {
         let mut rest = &steps[..];
-        while let [Step { what: What::Session { values, optional }, line }, after @ ..] = rest {
+        while let [Step { what: What::Session { values, optional, .. }, line, .. }, after @ ..] = rest {
             let is_session = |step: &Step| matches!(step.what, What::Session { .. });
             let (part, others) = after.split_at(after.iter().position(is_session).unwrap_or(after.len()));
             rest = others;

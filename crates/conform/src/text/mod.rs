@@ -41,6 +41,9 @@ fn described(rx: &Received) -> String {
                 line.push_str(&format!(" of_opcode={:#04x} of_itt={}", of.opcode(), of.itt()));
             }
         }
+        Ok(Pdu::AsyncMessage(message)) => {
+            line.push_str(&format!(" parameter1={}", message.parameter1));
+        }
         _ => {}
     }
     line

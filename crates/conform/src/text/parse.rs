@@ -49,14 +49,20 @@ pub(super) struct Play {
 #[derive(Clone, Debug)]
 pub(super) struct Step {
     pub(super) line: usize,
+    /// The connection of the session that it is for: 0 is the first.
+    pub(super) on: u8,
     pub(super) what: What,
 }
 
 #[derive(Clone, Debug)]
 pub(super) enum What {
     /// A session with these values begins; if they are not granted the row does not apply, or, if `optional`, the steps up to the
-    /// next session.
-    Session { values: Vec<Wanted>, optional: bool },
+    /// next session. Its first CmdSN is this one.
+    Session { values: Vec<Wanted>, optional: bool, first_cmd_sn: Option<u32> },
+    /// Another connection of the session logs in.
+    Join,
+    /// The next CmdSN is left out; the name stands for it.
+    Gap(String),
     /// A login begins, and is in its operational stage: `I> keys` lines are its requests.
     Login { discovery: bool },
     /// Our side sends these keys.
@@ -104,8 +110,18 @@ pub(super) enum Alternative {
     Refused(Vec<u16>),
     /// The peer closes the connection.
     Close,
-    /// Nothing is sent.
-    Nothing,
+    /// Nothing is sent, or nothing with this tag.
+    Nothing(Option<String>),
+}
+
+impl Alternative {
+    /// If it is that nothing comes: the name of the tag that nothing has, if one is named.
+    pub(super) fn nothing_for(&self) -> Option<Option<&str>> {
+        match self {
+            Alternative::Nothing(of) => Some(of.as_deref()),
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Display for Alternative {
@@ -121,7 +137,8 @@ impl fmt::Display for Alternative {
                 Ok(())
             }
             Alternative::Close => f.write_str("close"),
-            Alternative::Nothing => f.write_str("nothing"),
+            Alternative::Nothing(None) => f.write_str("nothing"),
+            Alternative::Nothing(Some(name)) => write!(f, "nothing itt={name}"),
         }
     }
 }
@@ -255,6 +272,7 @@ fn steps(tested: Tested, lines: &[(usize, String)], case: &str) -> Result<Vec<St
         for (number, part) in (1..).zip(case.split('|')) {
             text = text.replace(&format!("{{{number}}}"), part.trim());
         }
+        let (on, text) = numbered(tested, &text).map_err(|why| (*line, why))?;
         if let (Some(_), false) = (after_all, text.starts_with(awaits)) {
             return Err((
                 *line,
@@ -273,14 +291,40 @@ fn steps(tested: Tested, lines: &[(usize, String)], case: &str) -> Result<Vec<St
                 format!("the first step of a row is its session: `with`, and keys if it needs any{login}"),
             ));
         }
-        check_place(tested, &steps, &what).map_err(|why| (*line, why))?;
-        steps.push(Step { line: *line, what });
+        check_place(tested, &steps, on, &what).map_err(|why| (*line, why))?;
+        steps.push(Step { line: *line, on, what });
     }
     match after_all {
         Some(line) => {
             Err((line, format!("`...` at the end of a row: say with a `{awaits}` line how it ends")))
         }
         None => Ok(steps),
+    }
+}
+
+/// Most connections of a session.
+const MAX_CONNECTIONS: u8 = 8;
+
+/// Takes the number of its connection out of a step: `I2> NopOut` is `I> NopOut` on the second one. `join 2` is a `join` there.
+fn numbered(tested: Tested, text: &str) -> Result<(u8, String), String> {
+    let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+    let (number, plain) = match (word, word.as_bytes()) {
+        ("join", _) => (rest.trim(), "join".to_owned()),
+        (_, [b'I' | b'T' | b'X', b'0'..=b'9', ..]) => {
+            let (who, rest_of_word) = word.split_at(1);
+            let digits = rest_of_word.trim_end_matches(['>', '<', '?']);
+            (digits, format!("{who}{} {rest}", &rest_of_word[digits.len()..]))
+        }
+        _ => return Ok((0, text.to_owned())),
+    };
+    if tested == Tested::Initiator {
+        return Err(format!("`{word}`: a row for initiators follows one connection"));
+    }
+    match number.parse::<u8>() {
+        Ok(number @ 2..=MAX_CONNECTIONS) => Ok((number - 1, plain.trim_end().to_owned())),
+        _ => Err(format!(
+            "`{number}` is no further connection: the first one has no number, others have 2 to {MAX_CONNECTIONS}"
+        )),
     }
 }
 
@@ -317,8 +361,13 @@ impl What {
 }
 
 /// Can the step stand after these?
-fn check_place(tested: Tested, before: &[Step], what: &What) -> Result<(), String> {
+fn check_place(tested: Tested, before: &[Step], on: u8, what: &What) -> Result<(), String> {
     let part = || before.iter().rev().take_while(|step| !step.what.begins());
+    let joins = |step: &Step| step.on == on && matches!(step.what, What::Join);
+    if on > 0 && !matches!(what, What::Join) && !part().any(joins) {
+        let number = on + 1;
+        return Err(format!("the session has no connection {number}: write `join {number}` before"));
+    }
     if !what.begins() {
         match before.iter().rev().find(|step| step.what.begins()) {
             Some(Step { what: What::Login { .. }, .. }) => {
@@ -397,8 +446,11 @@ fn step(tested: Tested, text: &str, after_all: bool) -> Result<What, String> {
     let (sends, awaits) = tested.words();
     match word {
         "with" | "when" => {
-            let values = rest.split_whitespace().map(wanted).collect::<Result<_, _>>()?;
-            Ok(What::Session { values, optional: word == "when" })
+            let first = |word: &&str| tested == Tested::Target && word.starts_with("cmd_sn=");
+            let (numbers, keys): (Vec<_>, Vec<_>) = rest.split_whitespace().partition(first);
+            let first_cmd_sn = numbers.first().map(|word| first_number(word)).transpose()?;
+            let values = keys.into_iter().map(wanted).collect::<Result<_, _>>()?;
+            Ok(What::Session { values, optional: word == "when", first_cmd_sn })
         }
         "login" if tested == Tested::Target => match rest {
             "" | "discovery" => Ok(What::Login { discovery: rest == "discovery" }),
@@ -410,6 +462,14 @@ fn step(tested: Tested, text: &str, after_all: bool) -> Result<What, String> {
         }
         "T?" if tested == Tested::Target => awaited(tested, rest, after_all, true).map(What::Await),
         "X" if rest.is_empty() => Ok(What::Break),
+        "join" if tested == Tested::Target => Ok(What::Join),
+        "gap" if tested == Tested::Target => match rest.starts_with(|c: char| c.is_ascii_lowercase()) {
+            true => Ok(What::Gap(rest.to_owned())),
+            false => {
+                Err("a gap has a name, for its CmdSN: write `gap n`, and `cmd_sn=n` in a later line"
+                    .to_owned())
+            }
+        },
         "I>" if tested == Tested::Target && first_word(rest) == "keys" => {
             Offer::parse(&rest["keys".len()..]).map(What::Offer)
         }
@@ -417,7 +477,7 @@ fn step(tested: Tested, text: &str, after_all: bool) -> Result<What, String> {
         _ if word == awaits => awaited(tested, rest, after_all, false).map(What::Await),
         _ => {
             let (login, others) = match tested {
-                Tested::Target => ("`login`, ", "`T?`"),
+                Tested::Target => ("`login`, `join`, `gap`, ", "`T?`"),
                 Tested::Initiator => ("", "`C>`, `C<`"),
             };
             Err(format!(
@@ -425,6 +485,12 @@ fn step(tested: Tested, text: &str, after_all: bool) -> Result<What, String> {
             ))
         }
     }
+}
+
+/// The N of `cmd_sn=N`.
+fn first_number(word: &str) -> Result<u32, String> {
+    let number = word.split_once('=').and_then(|(_, number)| parse_number(number).ok()?.try_into().ok());
+    number.ok_or_else(|| format!("`{word}`: a CmdSN is a number of 32 bits: write `cmd_sn=0xfffffffd`"))
 }
 
 fn wanted(word: &str) -> Result<Wanted, String> {
@@ -461,7 +527,11 @@ fn alternative(tested: Tested, text: &str) -> Result<Alternative, String> {
     let of_target = tested == Tested::Target;
     match (first_word(text), text) {
         (_, "close") => Ok(Alternative::Close),
-        (_, "nothing") => Ok(Alternative::Nothing),
+        (_, "nothing") => Ok(Alternative::Nothing(None)),
+        ("nothing", _) if of_target => match text["nothing".len()..].trim().strip_prefix("itt=") {
+            Some(name) => Ok(Alternative::Nothing(Some(name.to_owned()))),
+            None => Err(format!("`{text}`: write `nothing`, or `nothing itt=a`")),
+        },
         (_, "refused") if of_target => Ok(Alternative::Refused(Vec::new())),
         ("keys", _) if of_target => Demand::parse(text["keys".len()..].trim()).map(Alternative::Keys),
         _ => match text.strip_prefix("refused=") {
@@ -489,7 +559,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_text_panics(text in "(row [A-Z]{0,3}-?[0-9]{0,2} t\n)?((with|when|case|login|I> keys|T< keys|I>|T<|T\\?|C>|C<|I<|T>|X|\\.\\.\\.)[ -~]{0,40}\n){0,6}") {
+        fn no_text_panics(text in "(row [A-Z]{0,3}-?[0-9]{0,2} t\n)?((with|when|case|login|I> keys|T< keys|join|gap|I2>|T2<|X2|I>|T<|T\\?|C>|C<|I<|T>|X|\\.\\.\\.)[ -~]{0,40}\n){0,6}") {
             let _ = Row::parse(Tested::Target, "x.rows", &text);
             let _ = Row::parse(Tested::Initiator, "x.rows", &text);
         }
@@ -518,6 +588,8 @@ mod tests {
             ("X", "a target speaks after it has received"),
             ("I< ScsiCommand itt=a", "no call of the session has the name `a`"),
             ("C> a read=512\nC< a went", "`went`"),
+            ("I2< NopOut", "`I2<`: a row for initiators follows one connection"),
+            ("gap n", "`gap` begins no step"),
             ("C> a read=512\nC<", "how it may end"),
         ] {
             let text = format!("row DAT-01 t\nwith\n{steps}\n");
@@ -571,6 +643,15 @@ mod tests {
             ("row KEY-01 t\nlogin\nI> keys T\nT< refused=few\n", "x.rows:4: `few` is no login status"),
             ("row DAT-01 t\nwith\n...\n", "x.rows:3: `...` at the end of a row"),
             ("row DAT-01 t\nwith\n...\nI> NopOut\n", "x.rows:4: `...` stands before"),
+            ("row MCS-01 t\nwith\nI2> NopOut\n", "x.rows:3: the session has no connection 2: write `join 2`"),
+            ("row MCS-01 t\nwith\nI1> NopOut\n", "x.rows:3: `1` is no further connection"),
+            ("row MCS-01 t\nwith\njoin\n", "x.rows:3: `` is no further connection"),
+            ("row MCS-01 t\nwith\njoin 9\n", "x.rows:3: `9` is no further connection"),
+            ("row MCS-01 t\nwith\njoin 2\nX3\n", "x.rows:4: the session has no connection 3"),
+            ("row MCS-01 t\nlogin\njoin 2\n", "x.rows:3: a login has `I> keys`"),
+            ("row NUM-01 t\nwith\ngap\n", "x.rows:3: a gap has a name"),
+            ("row NUM-01 t\nwith cmd_sn=few\nI> NopOut\n", "x.rows:2: `cmd_sn=few`: a CmdSN is a number"),
+            ("row NUM-01 t\nwith\nT< nothing ttt=1\n", "x.rows:3: `nothing ttt=1`: write `nothing`"),
             ("row DAT-01 t\nwith\nT< Nop\n", "x.rows:3: `Nop` is no PDU"),
             ("row DAT-01 t\nwith\nT< NopIn offest=1\n", "x.rows:3: NopIn has no field `offest`"),
             ("row DAT-01 t\ncase x\nwith\n", "x.rows:2: a case has a name"),

@@ -107,7 +107,9 @@ impl Script {
     /// All is over. `dropped`: the initiator ended the connection without a logout.
     pub(super) fn finish(&mut self, dropped: bool) -> Option<End> {
         let end = self.end.take();
-        let Some(Step { line, what: What::Await(wanted) }) = self.steps.get(self.next) else { return end };
+        let Some(Step { line, what: What::Await(wanted), .. }) = self.steps.get(self.next) else {
+            return end;
+        };
         if end.is_some() {
             return end;
         }
@@ -207,7 +209,7 @@ impl Script {
         let names = &mut self.names;
         let found = accepted.iter().position(|one| match (one, &pdu) {
             (Alternative::Pdu(line), _) => line.differs(&got, names).is_none(),
-            (Alternative::Nothing, Pdu::NopOut(nop)) => nop.ttt == Ttt(LAST_PING),
+            (Alternative::Nothing(_), Pdu::NopOut(nop)) => nop.ttt == Ttt(LAST_PING),
             _ => false,
         });
         match found {
@@ -306,17 +308,19 @@ impl Script {
                 }
                 What::Break => acts.push(Act::Reset),
                 What::Await(wanted) => {
-                    if wanted.alternatives.iter().any(|one| matches!(one, Alternative::Nothing)) {
+                    if wanted.alternatives.iter().any(|one| matches!(one, Alternative::Nothing(_))) {
                         acts.push(Act::Tell(ping(Itt::RESERVED.0, LAST_PING)));
                     }
                     break;
                 }
-                // The last two are for targets only.
+                // The last four are for targets only.
                 What::Session { .. }
                 | What::Call(_)
                 | What::Returned { .. }
                 | What::Login { .. }
-                | What::Offer(_) => {}
+                | What::Offer(_)
+                | What::Join
+                | What::Gap(_) => {}
             }
             self.next += 1;
         }

@@ -7,17 +7,19 @@ use crate::frame::{DigestWish, Frame, Received};
 use crate::login::{text_of, value_of};
 use crate::script::{fail, skip};
 use crate::session::{Sent, Watch};
+use crate::target::bundle::Bundle;
 use crate::target::talk::{Taken, Talk};
 use crate::target::{Ctx, RowResult, RowSession};
-use crate::{Command, PeerError, Stop};
-use iscsi_wire::{CmdSn, Itt, LineError, Names, Pdu, PduLine, Usual, keys};
+use crate::{Command, LoginScript, PeerError, Stop};
+use iscsi_wire::{Cid, CmdSn, Itt, LineError, Names, Pdu, PduLine, Usual, keys};
 use std::collections::BTreeMap;
 
 /// Plays all cases of a row.
 pub(crate) fn play_with_target(row: &Row, ctx: &Ctx) -> RowResult {
     for Play { case, steps } in &row.plays {
         let mut stage = Stage::new(ctx);
-        for Step { line, what } in steps {
+        for Step { line, on, what } in steps {
+            stage.on = usize::from(*on);
             stage.step(what).map_err(|stop| match stop {
                 Stop::Fail(why) if case.is_empty() => Stop::Fail(format!("{}:{line}: {why}", row.file)),
                 Stop::Fail(why) => Stop::Fail(format!("{}:{line}: {case}: {why}", row.file)),
@@ -46,11 +48,15 @@ struct Task {
 
 struct Stage<'a> {
     ctx: &'a Ctx,
-    session: Option<RowSession>,
+    session: Option<Bundle>,
+    /// The connection that the step is for: 0 is the first.
+    on: usize,
     /// A login, in place of a session.
     login: Option<Login>,
     names: Names,
     tasks: BTreeMap<String, Task>,
+    /// What came on a connection before a line awaited it: ends of commands and of functions, and asynchronous messages.
+    kept: Vec<(usize, Received)>,
     /// Pings that wait for their answer, and their data.
     pings: Vec<(Itt, Vec<u8>)>,
     /// The session has ended as it may, or was not granted: what follows up to the next one does not apply.
@@ -77,9 +83,11 @@ impl<'a> Stage<'a> {
         Stage {
             ctx,
             session: None,
+            on: 0,
             login: None,
             names: Names::default(),
             tasks: BTreeMap::new(),
+            kept: Vec::new(),
             pings: Vec::new(),
             over: false,
             optional: false,
@@ -105,36 +113,63 @@ impl<'a> Stage<'a> {
 
     fn take(&mut self, what: &What) -> RowResult {
         match what {
-            What::Session { values, .. } => self.begin(values),
+            What::Session { values, first_cmd_sn, .. } => self.begin(values, *first_cmd_sn),
             What::Login { discovery } => self.log_in(*discovery),
             _ if self.over => Ok(()),
             What::Offer(offer) => self.offer(offer),
             What::Await(wanted) if self.login.is_some() => self.await_keys(wanted),
-            What::Send(line) => self.send(line.clone()),
-            What::Await(wanted) => self.await_one(wanted),
+            What::Send(line) => {
+                self.windows()?;
+                self.send(line.clone())
+            }
+            What::Await(wanted) => {
+                self.windows()?;
+                self.await_one(wanted)
+            }
             What::Break => {
-                if let Some(session) = self.session.take() {
-                    session.reset();
-                }
+                self.gone().into_iter().for_each(RowSession::reset);
+                Ok(())
+            }
+            What::Join => self.join(),
+            What::Gap(name) => {
+                let cmd_sn = self.session()?.take_cmd_sn(false);
+                self.names.set(name, cmd_sn.0);
                 Ok(())
             }
             What::Call(_) | What::Returned { .. } => fail!("a call is for an initiator"),
         }
     }
 
-    /// The session that the steps are for.
+    /// The connection that the step is for.
     fn session(&mut self) -> Result<&mut RowSession, Stop> {
-        self.session
-            .as_mut()
-            .ok_or_else(|| Stop::Fail("the connection is gone: begin another session".to_owned()))
+        connection(&mut self.session, self.on)
+    }
+
+    /// The connection of the step is over. After the last one what follows up to the next session does not apply.
+    fn gone(&mut self) -> Option<RowSession> {
+        let session = self.session.as_mut()?;
+        let gone = session.take(self.on);
+        if session.is_empty() {
+            self.session = None;
+        }
+        gone
+    }
+
+    /// Another connection of the session logs in. Its CID is its number.
+    fn join(&mut self) -> RowResult {
+        let cid = Cid(u16::try_from(self.on + 1).unwrap_or(u16::MAX));
+        let Some(session) = &mut self.session else { fail!("the session is gone: begin another one") };
+        session.join_at(self.ctx, self.on, cid)
     }
 
     /// Begins a session. If the target does not grant what the row needs, the row does not apply.
-    fn begin(&mut self, values: &[Wanted]) -> RowResult {
+    fn begin(&mut self, values: &[Wanted], first_cmd_sn: Option<u32>) -> RowResult {
         self.tasks.clear();
         self.pings.clear();
+        self.kept.clear();
         self.names = Names::default();
         let session = self.ctx.session_with(|script| {
+            let script = first_cmd_sn.into_iter().fold(script, LoginScript::cmd_sn);
             values.iter().fold(script, |script, wanted| script.key(&wanted.key, &wanted.value))
         })?;
         for Wanted { key, value, at_most } in values {
@@ -151,7 +186,7 @@ impl<'a> Stage<'a> {
         let most = params.max_send_data_segment_length.min(params.max_recv_data_segment_length);
         self.names.bind("most", most);
         self.names.bind("first", params.writes.first_burst_length);
-        self.session = Some(session);
+        self.session = Some(Bundle::of(session));
         Ok(())
     }
 
@@ -192,7 +227,7 @@ impl<'a> Stage<'a> {
         let (holds, of) = (line.take("holds"), line.take("of"));
         let itt = line.text("itt").map(str::to_owned);
         let cmd_sn = self.tags(&mut line)?;
-        let session = self.session()?;
+        let session = connection(&mut self.session, self.on)?;
         let (lun, cid, exp_stat_sn) = (session.lun, session.script.cid, session.peer.ledger.exp_stat_sn());
         let usual = Usual { cmd_sn, exp_stat_sn, lun, cid, ..Usual::default() };
         let (pdu, ahs) = line.pdu(&usual, &self.names)?;
@@ -219,7 +254,8 @@ impl<'a> Stage<'a> {
                 };
                 let sent = Sent::new(command.itt, command.cmd_sn, described.lun(command.lun));
                 let watch = Some(Watch::new(&sent, self.session()?));
-                self.tasks.insert(name, Task { sent, watch, at, holds, received: 0 });
+                // A second command with the same tag must leave the first one as it is.
+                self.tasks.entry(name).or_insert(Task { sent, watch, at, holds, received: 0 });
             }
             (Pdu::NopOut(ping), _) => self.pings.push((ping.itt, frame.data_bytes().to_vec())),
             // From here on the row says what happens to the command.
@@ -267,10 +303,20 @@ impl<'a> Stage<'a> {
         Ok(Some(((begin - area) as usize, length as usize)))
     }
 
+    /// `next` is the session's next CmdSN, and `max` the MaxCmdSN that the target has announced.
+    fn windows(&mut self) -> RowResult {
+        let session = connection(&mut self.session, self.on)?;
+        self.names.set("next", session.cmd_sn.0);
+        if let Some(max) = session.peer.ledger.max_cmd_sn {
+            self.names.set("max", max.0);
+        }
+        Ok(())
+    }
+
     /// Gives the PDU its tag and its CmdSN, if the line does not; binds the names that stand for them.
     fn tags(&mut self, line: &mut PduLine) -> Result<CmdSn, Stop> {
         let names = &mut self.names;
-        let Some(session) = &mut self.session else { fail!("the connection is gone: begin another session") };
+        let session = connection(&mut self.session, self.on)?;
         let of_task = matches!(line.name(), "DataOut" | "SnackRequest");
         if !of_task {
             match line.text("itt") {
@@ -322,21 +368,40 @@ impl<'a> Stage<'a> {
     fn await_one(&mut self, wanted: &Await) -> RowResult {
         let alternatives = self.usable(wanted);
         let words = || words(alternatives);
-        if let [Alternative::Nothing] = alternatives {
-            return self.nothing_comes();
-        }
+        let quiet = alternatives.iter().find_map(Alternative::nothing_for);
+        let about = match quiet.flatten().map(|name| (name, self.names.value(name))) {
+            Some((name, None)) => fail!("`itt={name}`: no line before has that name"),
+            Some((_, Some(tag))) => Some(Itt(tag)),
+            None => None,
+        };
+        let may_close = alternatives.iter().any(|one| matches!(one, Alternative::Close));
         loop {
-            let came = match self.session()?.next() {
-                Ok(rx) => Came::Pdu(described(&rx), rx),
+            if wanted.after_all && self.take_kept(&wanted.alternatives[..wanted.ends_from]) {
+                return Ok(());
+            }
+            let session = self.session()?;
+            let next = match quiet {
+                Some(_) => after_pings(session, about),
+                None => session.next().map(Some),
+            };
+            let came = match next {
+                Ok(Some(rx)) => Came::Pdu(described(&rx), rx),
                 Err(error) if error.is_closed() => Came::Close,
-                Err(PeerError::Timeout(_)) => Came::Nothing,
+                Err(PeerError::Timeout(_)) if quiet.is_some() && !may_close => {
+                    fail!("expected {}: two pings were not answered", words())
+                }
+                // Where the connection may end the pings may go unanswered, too.
+                Ok(None) | Err(PeerError::Timeout(_)) => Came::Nothing,
                 Err(error) => fail!("expected {}: {error}", words()),
             };
             let found = alternatives.iter().position(|one| came.is(one, &mut self.names));
-            if found.is_some_and(|at| at >= wanted.ends_from)
-                || (found.is_some() && matches!(came, Came::Close))
-            {
+            if found.is_some_and(|at| at >= wanted.ends_from) {
                 (self.session, self.over) = (None, true);
+                return Ok(());
+            }
+            if found.is_some() && matches!(came, Came::Close) {
+                self.gone().into_iter().for_each(RowSession::abandon);
+                self.over = self.session.is_none();
                 return Ok(());
             }
             let (got, rx) = match came {
@@ -348,11 +413,16 @@ impl<'a> Stage<'a> {
             if found.is_some() {
                 return self.goes_on(&rx, false).map(|_| ());
             }
-            if wanted.after_all && !self.ends(&rx, alternatives) && self.goes_on(&rx, true)? {
-                continue;
+            let told = matches!(rx.pdu(), Ok(Pdu::AsyncMessage(_)));
+            if wanted.after_all && (told || !self.ends(&rx, alternatives)) {
+                let apart = told || matches!(rx.pdu(), Ok(Pdu::TaskManagementResponse(_)));
+                if apart || self.goes_on(&rx, true)? {
+                    self.kept.extend((apart || is_end(&rx)).then_some((self.on, rx)));
+                    continue;
+                }
             }
             // A target that is about to close the connection may announce it first.
-            if matches!(rx.pdu(), Ok(Pdu::AsyncMessage(_))) && !self.ctx.only_usual() {
+            if told && !self.ctx.only_usual() {
                 continue;
             }
             let size_only = |one: &Alternative| matches!(one, Alternative::Pdu(line) if differs_in_size(line, &got, &self.names));
@@ -363,30 +433,25 @@ impl<'a> Stage<'a> {
         }
     }
 
+    /// Has one of these come on the connection before?
+    fn take_kept(&mut self, alternatives: &[Alternative]) -> bool {
+        let (on, names) = (self.on, &mut self.names);
+        let found = self.kept.iter().position(|(came_on, rx)| {
+            let got = described(rx);
+            let is = |one: &Alternative| matches!(one, Alternative::Pdu(line) if line.differs(&got, names).is_none());
+            *came_on == on && alternatives.iter().any(is)
+        });
+        found.map(|at| self.kept.remove(at)).is_some()
+    }
+
     /// Does it end the command whose end is awaited?
     fn ends(&self, rx: &Received, alternatives: &[Alternative]) -> bool {
-        let last = match rx.pdu() {
-            Ok(Pdu::ScsiResponse(_)) => true,
-            Ok(Pdu::DataIn(data)) => data.status_bit,
-            _ => false,
-        };
         let tag = Some(rx.bhs.itt().0);
         let of_it = |one: &Alternative| match one {
             Alternative::Pdu(line) => line.text("itt").is_some_and(|name| self.names.value(name) == tag),
             _ => false,
         };
-        last && alternatives.iter().any(of_it)
-    }
-
-    /// Two pings are answered, and nothing else comes.
-    fn nothing_comes(&mut self) -> RowResult {
-        let session = self.session()?;
-        session.ping()?;
-        session.ping()?;
-        match session.any_stashed() {
-            Some(line) => fail!("expected nothing, received {line}"),
-            None => Ok(()),
-        }
+        is_end(rx) && alternatives.iter().any(of_it)
     }
 
     /// A PDU of the target is taken as the rules have it; R2Ts are answered if `serve`. False if it belongs to no command of the
@@ -401,11 +466,8 @@ impl<'a> Stage<'a> {
             }
             return Ok(true);
         }
-        let (Some(task), Some(session)) =
-            (self.tasks.values_mut().find(|task| task.sent.itt == itt), &mut self.session)
-        else {
-            return Ok(false);
-        };
+        let Some(task) = self.tasks.values_mut().find(|task| task.sent.itt == itt) else { return Ok(false) };
+        let session = connection(&mut self.session, self.on)?;
         let pdu = rx.pdu()?;
         if let Pdu::DataIn(data) = pdu {
             task.take(data.buffer_offset as usize, &rx.data)?;
@@ -434,6 +496,34 @@ impl<'a> Stage<'a> {
     }
 }
 
+/// The connection `on` of a session.
+fn connection(session: &mut Option<Bundle>, on: usize) -> Result<&mut RowSession, Stop> {
+    session
+        .as_mut()
+        .and_then(|session| session.get(on))
+        .ok_or_else(|| Stop::Fail("the connection is gone: begin another session".to_owned()))
+}
+
+/// What has come when two pings are answered, if anything; `about` is the tag that it must have.
+fn after_pings(session: &mut RowSession, about: Option<Itt>) -> Result<Option<Received>, PeerError> {
+    session.ping()?;
+    session.ping()?;
+    match about {
+        Some(itt) if session.stashed(itt).is_some() => session.next_for(itt).map(Some),
+        None if session.any_stashed().is_some() => session.next().map(Some),
+        _ => Ok(None),
+    }
+}
+
+/// Does it end a command, or a task management function?
+fn is_end(rx: &Received) -> bool {
+    match rx.pdu() {
+        Ok(Pdu::ScsiResponse(_) | Pdu::TaskManagementResponse(_)) => true,
+        Ok(Pdu::DataIn(data)) => data.status_bit,
+        _ => false,
+    }
+}
+
 fn words(alternatives: &[Alternative]) -> String {
     alternatives.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ")
 }
@@ -448,7 +538,7 @@ impl Taken {
             (Taken::Refused(status), Alternative::Refused(wanted)) => {
                 wanted.is_empty() || wanted.contains(&status.code())
             }
-            (Taken::Closed, Alternative::Close) | (Taken::Nothing, Alternative::Nothing) => true,
+            (Taken::Closed, Alternative::Close) | (Taken::Nothing, Alternative::Nothing(None)) => true,
             _ => false,
         }
     }
@@ -484,7 +574,7 @@ impl Came {
     fn is(&self, one: &Alternative, names: &mut Names) -> bool {
         match (self, one) {
             (Came::Pdu(got, _), Alternative::Pdu(line)) => line.differs(got, names).is_none(),
-            (Came::Close, Alternative::Close) | (Came::Nothing, Alternative::Nothing) => true,
+            (Came::Close, Alternative::Close) | (Came::Nothing, Alternative::Nothing(_)) => true,
             _ => false,
         }
     }

@@ -19,7 +19,7 @@ use iscsi_core::target::actions::{Action, Command, Completion, Payload};
 use iscsi_core::target::login::{LoginReply, TargetLogin};
 use iscsi_core::target::session::{SessionConfig, TargetSession};
 use iscsi_core::target::task::TaskId;
-use iscsi_core::wire::{Cid, LoginRequest, Lun, MAX_DATA_SEGMENT_LENGTH, StatSn, Tsih};
+use iscsi_core::wire::{Bhs, Cid, LoginRequest, Lun, MAX_DATA_SEGMENT_LENGTH, StatSn, TmfResponse, Tsih};
 
 use crate::audit::Audit;
 use crate::play::sense_bytes;
@@ -38,8 +38,14 @@ pub struct MemoryTarget(Arc<Mutex<Core>>);
 
 impl MemoryTarget {
     pub fn new(policy: Policy) -> Self {
+        Self::saying(policy, |_| {})
+    }
+
+    /// One that sends every header in full feature phase as `change` makes it.
+    pub fn saying(policy: Policy, change: fn(&mut Bhs)) -> Self {
         let core = Core {
             policy,
+            change,
             sessions: HashMap::new(),
             next_tsih: 1,
             lines: Vec::new(),
@@ -165,6 +171,7 @@ impl Line {
 /// All of a target.
 struct Core {
     policy: Policy,
+    change: fn(&mut Bhs),
     sessions: HashMap<Tsih, TargetSession>,
     next_tsih: u16,
     lines: Vec<Line>,
@@ -241,7 +248,8 @@ impl Core {
             && let Some(action) = session.poll_action()
         {
             match action {
-                Action::Send { cid, pdu } => {
+                Action::Send { cid, mut pdu } => {
+                    (self.change)(&mut pdu.bhs);
                     if let Some(line) = self.line_of(tsih, cid) {
                         line.send(pdu);
                     }
@@ -294,6 +302,9 @@ impl Device {
             Action::Abandon { task } => {
                 self.writes.remove(&task);
                 session.task_gone(task);
+            }
+            Action::Manage(request) if request.lun != Lun(0) => {
+                session.management_done(request.id, TmfResponse::LunDoesNotExist);
             }
             other => panic!("no row makes the target ask for this: {other:?}"),
         }

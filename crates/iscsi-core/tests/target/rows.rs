@@ -6,6 +6,7 @@ use std::time::Duration;
 use conform::Verdict;
 use conform::target::{Ctx, Options, Row, rows};
 use iscsi_core::params::{Asymmetric, Bounds, Bursts, TaskReporting};
+use iscsi_core::wire::{Bhs, Opcode};
 
 use crate::memory::MemoryTarget;
 use crate::policy::{Policy, TARGET};
@@ -29,13 +30,16 @@ fn context() -> Ctx {
 
 /// Tools as for a target of which nothing is known.
 fn lenient(bounds: Bounds) -> Ctx {
+    over(MemoryTarget::new(Policy { bounds, ..Policy::default() }))
+}
+
+fn over(target: MemoryTarget) -> Ctx {
     let options = Options {
         target: Some(TARGET.to_owned()),
         lun: Some(0),
         timeout: Duration::from_secs(2),
         ..Options::new("memory", 0)
     };
-    let target = MemoryTarget::new(Policy { bounds, ..Policy::default() });
     Ctx::over(Box::new(target), options).expect("a target")
 }
 
@@ -58,6 +62,36 @@ fn every_row_in_text_is_kept() {
         );
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+/// Byte 2 of such a PDU, which says how a request was answered, is another one.
+fn answered(bhs: &mut Bhs, opcode: Opcode, code: u8) {
+    if bhs.opcode() == opcode.code() {
+        let mut bytes = *bhs.as_bytes();
+        bytes[2] = code;
+        *bhs = Bhs::from_bytes(bytes);
+    }
+}
+
+/// Rows that the little target of `conform` does not keep.
+#[test]
+fn a_wrong_answer_fails_its_row() {
+    let reject: fn(&mut Bhs) = |bhs| answered(bhs, Opcode::Reject, 9);
+    let gone: fn(&mut Bhs) = |bhs| answered(bhs, Opcode::TaskManagementResponse, 1);
+    let done: fn(&mut Bhs) = |bhs| answered(bhs, Opcode::TaskManagementResponse, 0);
+    for (id, change) in [
+        ("NUM-13", reject),
+        ("DIG-08", reject),
+        ("DIG-09", reject),
+        ("DIG-10", reject),
+        ("TMF-04", gone),
+        ("ERL-09", done),
+    ] {
+        let row = rows().into_iter().find(|row| row.id == id).expect("a row");
+        let mut ctx = over(MemoryTarget::saying(Policy { bounds: generous(), ..Policy::default() }, change));
+        ctx.accept_nothing_else();
+        assert!(row.verdict(&mut ctx).is_fail(), "{id}");
+    }
 }
 
 fn verdict(steps: &str) -> Verdict {
@@ -117,6 +151,30 @@ fn rows_fail_where_the_target_differs() {
         ),
         ("login\nI> keys\nT< keys T", "expected keys T, got success"),
         ("login discovery\nI> keys\nT< keys TargetName", "expected keys TargetName, got success"),
+        (
+            "with MaxConnections=2\njoin 2\nI2> NopOut I itt=p\nT< NopIn itt=p",
+            "expected NopIn itt=p, nothing came",
+        ),
+        ("with MaxConnections=2\njoin 2\nX2\nI2> NopOut I itt=p", "x.rows:5: the connection is gone"),
+        (
+            "with MaxConnections=2\njoin 2\nX2\n...\nT< AsyncMessage parameter1=1",
+            "expected AsyncMessage parameter1=1, nothing came",
+        ),
+        (
+            "with\nI> NopOut I itt=p\nI> NopOut I itt=q\nT< nothing itt=q",
+            "expected nothing itt=q, received NopIn",
+        ),
+        ("with\nT< nothing itt=q", "x.rows:3: `itt=q`: no line before has that name"),
+        ("with\nI> NopOut I itt=p\nT< Reject or nothing", "expected Reject or nothing, received NopIn"),
+        ("with\ngap n\nI> NopOut itt=p\nT< NopIn itt=p", "expected NopIn itt=p, nothing came"),
+        (
+            "with\nI> ScsiCommand itt=a F cdb=00\nI> ScsiCommand itt=b F cdb=00\nT< ScsiResponse itt=b\nT< ScsiResponse itt=a",
+            "expected ScsiResponse itt=b, received ScsiResponse",
+        ),
+        (
+            "with cmd_sn=7\nI> NopOut itt=p cmd_sn=n\nT< NopIn itt=p exp_cmd_sn=7",
+            "expected NopIn itt=p exp_cmd_sn=7",
+        ),
         ("case one: 4\nwith\nI> NopOut I itt=p data={case}\nT< Reject", "x.rows:5: one: expected Reject"),
     ] {
         match verdict(steps) {
@@ -149,6 +207,21 @@ fn rows_apply_where_the_target_grants_what_they_need() {
         verdict("with\nI> ScsiCommand itt=a F write=4096\nT? R2t itt=a offset=512").is_fail(),
         "not the length"
     );
+}
+
+#[test]
+fn rows_keep_what_comes_early_and_follow_each_connection() {
+    for steps in [
+        "with\nI> ScsiCommand itt=a F cdb=00\nI> ScsiCommand itt=b F cdb=00\n...\nT< ScsiResponse itt=b\n...\nT< ScsiResponse itt=a",
+        "with\ngap n\nI> ScsiCommand itt=q F cdb=00\nI> NopOut I itt=p\nT< nothing itt=q\nT< NopIn itt=p",
+        "with MaxConnections=2\njoin 2\nI2> NopOut I itt=p\nT2< NopIn itt=p\nX\nI2> NopOut I itt=q\n...\nT2< NopIn itt=q",
+        "with MaxConnections=2\njoin 2\nI> LogoutRequest I itt=l reason=CloseConnection cid=2\nT< LogoutResponse\nT2< close\nT< nothing\njoin 2\nI2> NopOut I itt=q\nT2< NopIn itt=q",
+        // The session is over with its last connection; what follows does not apply.
+        "with\nI> LogoutRequest I itt=l reason=CloseSession cid=0\nT< LogoutResponse\nT< close\nT< NopIn",
+        "with\ngap n\nI> NopOut itt=p cmd_sn=n\nT< NopIn itt=p exp_cmd_sn=next max_cmd_sn>=max",
+    ] {
+        assert_eq!(verdict(steps), Verdict::Pass, "{steps}");
+    }
 }
 
 #[test]

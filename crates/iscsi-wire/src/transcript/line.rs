@@ -64,6 +64,7 @@ const PRINTED: &[&str] = &[
     "time2retain",
     "event",
     "vcode",
+    "parameter1",
     "parameters",
     "extended_cdb",
     "bidi_read_length",

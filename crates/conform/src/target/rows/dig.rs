@@ -1,6 +1,6 @@
 //! Digests (rows DIG).
 
-use super::{clean, digested, if_applicable};
+use super::digested;
 use crate::frame::{DigestWish, Frame};
 use crate::script::{ensure, fail, skip};
 use crate::session::{Command, Unsolicited};
@@ -8,7 +8,7 @@ use crate::target::ctx::{RowSession, exchange_text};
 use crate::target::talk::{Taken, Talk};
 use crate::target::{Ctx, Row, RowResult};
 use crate::{Reaction, Stop};
-use iscsi_wire::{DataSn, Lun, RejectReason, TextRequest, Ttt, keys};
+use iscsi_wire::{DataSn, Lun, Ttt, keys};
 
 pub(super) const ROWS: &[Row] = &[
     Row::new("DIG-01", "CRC32C and None, for header and data separately", dig_01),
@@ -17,18 +17,6 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("DIG-04", "digests never during login, always from the first PDU after it", dig_04),
     Row::new("DIG-05", "the first supported value of the list is chosen, and only what was offered", dig_05),
     Row::new("DIG-07", "a bad header digest ends the connection, and nothing of the PDU is acted on", dig_07),
-    Row::new("DIG-08", "a bad data digest: Reject 02 with the header, PDU dropped", dig_08),
-    Row::new(
-        "DIG-09",
-        "... on Data-Out: recovery R2T, or at level 0 CHECK CONDITION B/47/05 not before the last F",
-        dig_09,
-    ),
-    Row::new(
-        "DIG-10",
-        "... on a command with immediate data: CmdSN not consumed, resent PDU executes once",
-        dig_10,
-    ),
-    Row::new("DIG-11", "data with a bad digest never reaches the medium", dig_11),
     Row::new("DIG-13", "digests in discovery sessions", dig_13),
     Row::new("DIG-14", "one wrong byte anywhere in a long segment is noticed", dig_14),
 ];
@@ -200,166 +188,6 @@ fn dig_07(ctx: &mut Ctx) -> RowResult {
     }
     let read = plain.run_good(&Command::read_16(scratch.lba, 1, scratch.block_size))?;
     ensure!(read.data == vec![0x44; size], "a write with a wrong header digest reached the medium");
-    Ok(())
-}
-
-/// Whether a bad data digest led to a Reject; false for the connection drop that level 0 allows.
-fn rejected_for_digest(what: &str, s: &mut RowSession, frame: &Frame) -> Result<bool, Stop> {
-    s.peer.send(&frame.clone().data_digest(DigestWish::Flip(0x0100)))?;
-    let rx = match s.next() {
-        Err(error) if error.is_closed() => return Ok(false),
-        other => other?,
-    };
-    let reason = rx.bhs.as_bytes()[2];
-    let reject = rx.bhs.opcode() == 0x3f && reason == RejectReason::DataDigestError.code();
-    ensure!(reject, "{what} with a bad data digest: expected Reject 02, received {}", rx.line());
-    ensure!(
-        rx.data.get(..48) == Some(&frame.bhs().as_bytes()[..]),
-        "{what}: the Reject carries another header"
-    );
-    Ok(true)
-}
-
-// covers: DIG-08
-fn dig_08(ctx: &mut Ctx) -> RowResult {
-    let scratch = ctx.scratch();
-    let size = scratch.block_size as usize;
-    let mut rejects = 0;
-
-    let mut s = with_data_digest(ctx)?;
-    let itt = s.itt();
-    let nop = s.nop(itt, true);
-    if rejected_for_digest("a NOP-Out", &mut s, &Frame::of(nop).data(*b"ping"))? {
-        rejects += 1;
-        s.ping()?;
-    }
-
-    let mut s = with_data_digest(ctx)?;
-    let text = TextRequest {
-        immediate: true,
-        final_bit: true,
-        continue_bit: false,
-        lun: Lun(0),
-        itt: s.itt(),
-        ttt: Ttt::RESERVED,
-        cmd_sn: s.cmd_sn,
-        exp_stat_sn: s.peer.ledger.exp_stat_sn(),
-    };
-    let frame = Frame::of(text).data(crate::text_of(&[(keys::SEND_TARGETS, "")]));
-    if rejected_for_digest("a Text request", &mut s, &frame)? {
-        rejects += 1;
-        s.ping()?;
-    }
-
-    let mut s = with_data_digest(ctx)?;
-    if s.params.writes.immediate_data {
-        let write = Command::write_16(scratch.lba, vec![1; size], scratch.block_size);
-        let (_, frame) = s.command_frame(&write.unsolicited(Unsolicited::Immediate(size)));
-        if rejected_for_digest("a command with immediate data", &mut s, &frame)? {
-            rejects += 1;
-            s.ping()?;
-        }
-    }
-
-    let mut s = with_data_digest(ctx)?;
-    let sent = s.start(&Command::write_16(scratch.lba, vec![1; size], scratch.block_size))?;
-    let r2t = s.expect_r2t(&sent)?;
-    let mut data = s.data_out(&sent, r2t.ttt, 0);
-    data.final_bit = false;
-    if rejected_for_digest("a Data-Out", &mut s, &Frame::of(data).data(vec![1; size / 2]))? {
-        rejects += 1;
-        s.ping()?;
-    }
-    if rejects == 0 {
-        skip!("the target drops the connection for every data digest error (it may at level 0)");
-    }
-    clean(&s, "REJ-01")
-}
-
-// covers: DIG-09
-fn dig_09(ctx: &mut Ctx) -> RowResult {
-    let scratch = ctx.scratch();
-    let size = scratch.block_size as usize;
-    for bad in [0, 1] {
-        let mut s = with_data_digest(ctx)?;
-        let sent = s.start(&Command::write_16(scratch.lba, vec![2; size], scratch.block_size))?;
-        let r2t = s.expect_r2t(&sent)?;
-        for half in 0..2 {
-            let mut data = s.data_out(&sent, r2t.ttt, half * (size / 2));
-            (data.final_bit, data.data_sn) = (half == 1, DataSn(half as u32));
-            let frame = Frame::of(data).data(vec![2; size / 2]);
-            if half == bad {
-                if !rejected_for_digest("a Data-Out", &mut s, &frame)? {
-                    skip!("the target drops the connection for a data digest error (it may at level 0)");
-                }
-                if half == 0 {
-                    // The last F has not been sent yet, so the status must not arrive either.
-                    super::silence(&mut s, sent.itt)?;
-                }
-            } else {
-                s.peer.send(&frame)?;
-            }
-        }
-        match s.reaction(sent.itt)? {
-            Reaction::Finished(outcome) if outcome.is_check(0xb, 0x47, 0x05) => {}
-            other => {
-                fail!("a write with a bad Data-Out: expected CHECK CONDITION B/47/05, got {}", other.words())
-            }
-        }
-        s.ping()?;
-    }
-    if_applicable(super::erl::asks_again(ctx))
-}
-
-// covers: DIG-10
-fn dig_10(ctx: &mut Ctx) -> RowResult {
-    let scratch = ctx.scratch();
-    let size = scratch.block_size as usize;
-    let mut s = with_data_digest(ctx)?;
-    if !s.params.writes.immediate_data {
-        skip!("the target does not agree to ImmediateData=Yes");
-    }
-    let write = Command::write_16(scratch.lba, vec![0x77; size], scratch.block_size);
-    let (sent, frame) = s.command_frame(&write.unsolicited(Unsolicited::Immediate(size)));
-    if !rejected_for_digest("a command", &mut s, &frame)? {
-        skip!("the target drops the connection for a data digest error (it may at level 0)");
-    }
-    s.peer.send(&frame.remark("the same PDU, correct"))?;
-    let outcome = s.finish(&sent)?;
-    ensure!(outcome.is_good(), "the command sent again ended with {}", outcome.words());
-    super::silence(&mut s, sent.itt)?;
-    let read = s.run_good(&Command::read_16(scratch.lba, 1, scratch.block_size))?;
-    ensure!(read.data == vec![0x77; size], "the command sent again did not write");
-    Ok(())
-}
-
-// covers: DIG-11
-fn dig_11(ctx: &mut Ctx) -> RowResult {
-    let scratch = ctx.scratch();
-    let size = scratch.block_size as usize;
-    let mut plain = ctx.session()?;
-    plain.run_good(&Command::write_16(scratch.lba, vec![0x22; size], scratch.block_size))?;
-    for immediate in [true, false] {
-        let mut s = with_data_digest(ctx)?;
-        let mut write = Command::write_16(scratch.lba, vec![0xdd; size], scratch.block_size);
-        if immediate && s.params.writes.immediate_data {
-            write = write.unsolicited(Unsolicited::Immediate(size));
-            let (sent, frame) = s.command_frame(&write);
-            s.peer.send(&frame.data_digest(DigestWish::Flip(2)))?;
-            let _ = s.reaction(sent.itt)?;
-        } else {
-            let sent = s.start(&write)?;
-            let r2t = s.expect_r2t(&sent)?;
-            let data = s.data_out(&sent, r2t.ttt, 0);
-            s.peer.send(&Frame::of(data).data(vec![0xdd; size]).data_digest(DigestWish::Flip(2)))?;
-            let _ = s.reaction(sent.itt)?;
-        }
-        let read = plain.run_good(&Command::read_16(scratch.lba, 1, scratch.block_size))?;
-        ensure!(
-            read.data == vec![0x22; size],
-            "data with a wrong digest reached the medium (immediate: {immediate})"
-        );
-    }
     Ok(())
 }
 

@@ -21,11 +21,8 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("ERL-02", "from level 1 on all four SNACKs", erl_02),
     Row::new("ERL-03", "a gap in DataSN is healed, a duplicate is dropped", erl_03),
     Row::new("ERL-04", "a recovery R2T after lost or bad data, wherever it was", erl_04),
-    Row::new("ERL-05", "logout for recovery: 0 with both times at level 2, 2 below it", erl_05),
     Row::new("ERL-06", "TASK REASSIGN: its answers, and data and status from where they stood", erl_06),
-    Row::new("ERL-07", "task management is not reassigned: 255", erl_07),
     Row::new("ERL-08", "what nobody reassigns is ended after Time2Retain, and told by 47/7F", erl_08),
-    Row::new("ERL-09", "immediate commands end with their connection", erl_09),
     Row::new("ERL-10", "a write is applied once, whatever is lost", erl_10),
     Row::new("ERL-11", "a silent initiator is asked, and let go when it does not answer", erl_11),
 ];
@@ -195,39 +192,6 @@ fn reassigned(s: &mut Session, what: &str, itt: Itt, exp_data_sn: u32) -> RowRes
     Ok(())
 }
 
-// covers: ERL-05
-fn erl_05(ctx: &mut Ctx) -> RowResult {
-    for level in [0, 1] {
-        let mut s = ctx.session_with(|script| script.key(keys::ERROR_RECOVERY_LEVEL, &level.to_string()))?;
-        let cid = s.script.cid;
-        let response = log_out_of(&mut s, LogoutReason::RemoveConnectionForRecovery, cid)?;
-        ensure!(
-            response.response == LogoutResponseCode::RecoveryNotSupported,
-            "logout for recovery at level {level}: expected 2, got {}",
-            response.response
-        );
-        s.ping()?;
-    }
-    let mut b = Bundle::open_at(ctx, 2, 2, |script| script)?;
-    fill_block(ctx, b.on(0), 0x24)?;
-    let (sent, r2t) = waiting_write(ctx, b.on(1), 0xdb)?;
-    let mut old = b.take_last()?;
-    recovered(b.on(0), old.script.cid)?;
-    // The connection has ended; its task waits and sends nothing.
-    let _ = old.serve(&sent, &r2t);
-    ends("after a logout for recovery", &mut old.peer)?;
-    old.abandon();
-    silence(b.on(0), sent.itt)?;
-    block_is(ctx, b.on(0), 0x24, "a task that waits for its reassignment")?;
-    let response = log_out_of(b.on(0), LogoutReason::RemoveConnectionForRecovery, Cid(0x4711))?;
-    ensure!(
-        response.response == LogoutResponseCode::CidNotFound,
-        "logout of an unknown CID for recovery: {}",
-        response.response
-    );
-    Ok(())
-}
-
 // covers: ERL-06
 fn erl_06(ctx: &mut Ctx) -> RowResult {
     let mut s = ctx.session()?;
@@ -371,32 +335,6 @@ fn finished_write(ctx: &Ctx, b: &mut Bundle) -> RowResult {
     Ok(())
 }
 
-// covers: ERL-07
-fn erl_07(ctx: &mut Ctx) -> RowResult {
-    let mut b = Bundle::open_at(ctx, 2, 2, |script| script)?;
-    // A function that waits behind a hole when its connection is lost.
-    let hole = b.on(0).take_cmd_sn(false);
-    let tag = b.on(0).itt();
-    let waiting = b.on(1).tmf(TmfFunction::AbortTaskSet, false);
-    b.on(1).peer.send(&Frame::of(waiting))?;
-    b.on(1).ping()?;
-    let cid = b.lose_last()?;
-    recovered(b.on(0), cid)?;
-    let response = reassign(b.on(0), waiting.itt, 0)?;
-    ensure!(
-        matches!(response, TmfResponse::FunctionRejected | TmfResponse::TaskDoesNotExist),
-        "TASK REASSIGN of a task management function: expected 255, got {response}"
-    );
-    let response = b.on(0).abort(tag, hole)?;
-    ensure!(response == TmfResponse::FunctionComplete, "filling the hole: {response}");
-    // The target decides whether the function counts as received; it must not block later commands.
-    b.on(0).abort(waiting.itt, waiting.cmd_sn)?;
-    let s = b.on(0);
-    s.clear_unit_attentions()?;
-    s.run_good(&Command::test_unit_ready())?;
-    Ok(())
-}
-
 // covers: ERL-08
 fn erl_08(ctx: &mut Ctx) -> RowResult {
     let mut b = Bundle::open_at(ctx, 2, 2, |script| {
@@ -427,28 +365,6 @@ fn erl_08(ctx: &mut Ctx) -> RowResult {
         "TASK REASSIGN after Time2Retain: expected 1, got {response}"
     );
     block_is(ctx, s, 0x6a, "a task that nobody reassigned")
-}
-
-// covers: ERL-09
-fn erl_09(ctx: &mut Ctx) -> RowResult {
-    let scratch = ctx.scratch();
-    let mut b = Bundle::open_at(ctx, 2, 2, |script| script)?;
-    fill_block(ctx, b.on(0), 0x42)?;
-    let data = vec![0xbd; scratch.block_size as usize];
-    let write = Command::write_16(scratch.lba, data, scratch.block_size).immediate();
-    let s = b.on(1);
-    let sent = s.start(&write)?;
-    s.expect_r2t(&sent)?;
-    let cid = b.lose_last()?;
-    recovered(b.on(0), cid)?;
-    let response = reassign(b.on(0), sent.itt, 0)?;
-    ensure!(
-        response == TmfResponse::TaskDoesNotExist,
-        "TASK REASSIGN of an immediate command whose connection is gone: expected 1, got {response}"
-    );
-    let s = b.on(0);
-    s.clear_unit_attentions()?;
-    block_is(ctx, s, 0x42, "an immediate write whose connection is gone")
 }
 
 // covers: ERL-10
@@ -512,14 +428,4 @@ pub(super) fn waits_for_reassignment(ctx: &Ctx) -> RowResult {
     let outcome = s.finish(&sent)?;
     ensure!(outcome.is_good(), "the reassigned task ended with {}", outcome.words());
     block_is(ctx, s, 0x2c, "a task of a reinstated connection")
-}
-
-/// For rows of other sections: the effect of a bad Data-Out at level 1.
-pub(super) fn asks_again(ctx: &Ctx) -> RowResult {
-    let mut s = at_level(ctx, 1, |script| script.key(keys::DATA_DIGEST, "CRC32C,None"))?;
-    if !s.params.data_digest {
-        skip!("the target does not agree to DataDigest=CRC32C");
-    }
-    healed(ctx, &mut s, Fault::BadDigest, &[0])?;
-    healed(ctx, &mut s, Fault::BadDigest, &[PIECES - 1])
 }

@@ -4,7 +4,7 @@ use super::if_applicable;
 use super::mcs::log_out_of;
 use crate::frame::Frame;
 use crate::script::{ensure, fail};
-use crate::session::{Command, Unsolicited};
+use crate::session::Command;
 use crate::target::bundle::Bundle;
 use crate::target::ctx::RowSession;
 use crate::target::{Ctx, Row, RowResult};
@@ -13,7 +13,6 @@ use iscsi_wire::{Cid, LogoutReason, LogoutResponse, LogoutResponseCode};
 
 pub(super) const ROWS: &[Row] = &[
     Row::new("LGO-01", "logout ends tasks, is answered with 0, and the connection ends with FIN", lgo_01),
-    Row::new("LGO-03", "what comes after a logout is ignored", lgo_03),
     Row::new("LGO-04", "tasks that a logout ended are told by a unit attention", lgo_04),
 ];
 
@@ -70,34 +69,6 @@ fn logout_of_one(ctx: &Ctx) -> RowResult {
         Ok(_) => Ok(()),
         Err(error) => fail!("the other connection of a session that was closed: {error}"),
     }
-}
-
-// covers: LGO-03
-fn lgo_03(ctx: &mut Ctx) -> RowResult {
-    let scratch = ctx.scratch();
-    let size = scratch.block_size as usize;
-    let mut plain = ctx.session()?;
-    plain.run_good(&Command::write_16(scratch.lba, vec![0x40; size], scratch.block_size))?;
-    let mut s = ctx.session()?;
-    let request = s.logout_request(LogoutReason::CloseSession);
-    let mut write = Command::write_16(scratch.lba, vec![0xbf; size], scratch.block_size);
-    if s.params.writes.immediate_data {
-        write = write.unsolicited(Unsolicited::Immediate(size));
-    }
-    let (sent, frame) = s.command_frame(&write);
-    s.peer.send_together(&[Frame::of(request), frame.remark("after the logout")])?;
-    let response = response_of(&mut s, request.itt)?;
-    ensure!(response.response == LogoutResponseCode::Success, "logout: {}", response.response);
-    let answered = s.stashed(sent.itt);
-    ensure!(answered.is_none(), "a command after the logout was answered: {answered:?}");
-    match s.peer.until_closed() {
-        Ok(more) => ensure!(more.is_empty(), "after the Logout Response came {}", more[0].line()),
-        Err(PeerError::Timeout(_)) => {}
-        Err(error) => return Err(error.into()),
-    }
-    let read = plain.run_good(&Command::read_16(scratch.lba, 1, scratch.block_size))?;
-    ensure!(read.data == vec![0x40; size], "a write after the logout was executed");
-    Ok(())
 }
 
 // covers: LGO-04

@@ -1,16 +1,15 @@
 //! Several connections in a session (rows MCS).
 
-use super::{refused, silence};
 use crate::frame::Frame;
-use crate::script::{ensure, fail, skip};
+use crate::script::{ensure, fail};
 use crate::session::{Command, Sent, Unsolicited};
 use crate::target::bundle::Bundle;
 use crate::target::ctx::{RowSession, exchange_text};
 use crate::target::{Ctx, Row, RowResult};
 use crate::{PeerError, RawPeer, Reaction, Session, Stop};
 use iscsi_wire::{
-    AsyncEvent, AsyncMessage, Cid, LogoutReason, LogoutRequest, LogoutResponse, LogoutResponseCode, Lun,
-    Opcode, R2t, TaskAttribute, TmfFunction, TmfResponse, Ttt, keys,
+    Cid, LogoutReason, LogoutRequest, LogoutResponse, LogoutResponseCode, Lun, R2t, TaskAttribute,
+    TmfFunction, TmfResponse, keys,
 };
 use std::time::Duration;
 
@@ -20,12 +19,8 @@ pub(super) const ROWS: &[Row] = &[
         "connections join with the TSIH and a fresh CID, through the same portal group",
         mcs_01,
     ),
-    Row::new("MCS-02", "data, R2Ts and status stay on the command's connection", mcs_02),
-    Row::new("MCS-03", "unsolicited data in command order on each connection", mcs_03),
     Row::new("MCS-04", "logout of another connection; the last one ends the session", mcs_04),
-    Row::new("MCS-05", "the loss of a connection leaves the others, and is told by event 2", mcs_05),
     Row::new("MCS-06", "a reset reaches all connections and waits for what they did not acknowledge", mcs_06),
-    Row::new("MCS-07", "a hole that a lost connection left can be filled", mcs_07),
     Row::new("MCS-08", "order holds when commands arrive in any order over all connections", mcs_08),
 ];
 
@@ -119,77 +114,6 @@ fn mcs_01(ctx: &mut Ctx) -> RowResult {
     Ok(())
 }
 
-// covers: MCS-02
-fn mcs_02(ctx: &mut Ctx) -> RowResult {
-    let mut b = Bundle::open(ctx, 2, |script| script)?;
-    fill_block(ctx, b.on(0), 0x10)?;
-    let (sent, r2t) = waiting_write(ctx, b.on(0), 0x5c)?;
-    // Data sent on the other connection belongs to no task there.
-    let size = ctx.scratch().block_size as usize;
-    let other = b.on(1);
-    let stray = other.data_out(&sent, r2t.ttt, 0);
-    let frame = Frame::of(stray).data(vec![0xe1; size]).remark("on the wrong connection");
-    other.peer.send(&frame)?;
-    let reaction = other.reaction_within(sent.itt, SILENCE.max(Duration::from_millis(500)))?;
-    let alive = !matches!(reaction, Reaction::Closed);
-    if !matches!(reaction, Reaction::Nothing) {
-        refused("a Data-Out on another connection than its command's", reaction)?;
-    }
-    if !alive {
-        b.take_last()?.abandon();
-    }
-    let s = b.on(0);
-    ensure!(s.stashed(sent.itt).is_none(), "the stray data was taken: {:?}", s.stashed(sent.itt));
-    s.serve(&sent, &r2t)?;
-    let outcome = s.finish(&sent)?;
-    ensure!(outcome.is_good(), "the write whose data went astray ended with {}", outcome.words());
-    block_is(ctx, s, 0x5c, "after stray data")?;
-    if alive {
-        // PDUs of a command on one connection do not appear on the other.
-        let sent = b.on(0).start(&Command::read_16(ctx.scratch().lba, 1, ctx.scratch().block_size))?;
-        b.on(0).finish(&sent)?;
-        silence(b.on(1), sent.itt)?;
-    }
-    Ok(())
-}
-
-// covers: MCS-03
-fn mcs_03(ctx: &mut Ctx) -> RowResult {
-    let scratch = ctx.scratch();
-    let size = scratch.block_size as usize;
-    let mut b = Bundle::open(ctx, 2, |script| script.key(keys::INITIAL_R2T, "No"))?;
-    let first_burst = b.on(0).params.writes.first_burst_length as usize;
-    if b.on(0).params.writes.initial_r2t || first_burst < size {
-        skip!("needs InitialR2T=No and FirstBurstLength of a block; the target did not agree");
-    }
-    // Two writes on each connection in turn; then the data, in order on each connection, the second one first.
-    let mut sent = Vec::new();
-    for n in 0..4u8 {
-        let data = vec![0x40 + n; size];
-        let write = Command::write_16(scratch.lba + u64::from(n), data, scratch.block_size)
-            .unsolicited(Unsolicited::Burst { immediate: 0, total: size });
-        let s = b.on(usize::from(n) % 2);
-        let (task, frame) = s.command_frame(&write);
-        s.peer.send(&frame)?;
-        sent.push(task);
-    }
-    for n in [1, 3, 0, 2] {
-        b.on(n % 2).send_data(&sent[n], Ttt::RESERVED, 0, &vec![0x40 + n as u8; size])?;
-    }
-    for (n, task) in sent.iter().enumerate() {
-        let outcome = b.on(n % 2).finish(task)?;
-        ensure!(outcome.is_good(), "write {n} ended with {}", outcome.words());
-    }
-    let read = b.on(0).run_good(&Command::read_16(scratch.lba, 4, scratch.block_size))?.data;
-    for (n, block) in read.chunks(size).enumerate() {
-        ensure!(
-            block.iter().all(|byte| *byte == 0x40 + n as u8),
-            "block {n} holds the data of another write"
-        );
-    }
-    Ok(())
-}
-
 // covers: MCS-04
 fn mcs_04(ctx: &mut Ctx) -> RowResult {
     let mut b = Bundle::open(ctx, 2, |script| script)?;
@@ -227,58 +151,6 @@ fn mcs_04(ctx: &mut Ctx) -> RowResult {
         }
         Ok(_) => fail!("the session outlived the logout of its last connection"),
     }
-}
-
-// covers: MCS-05
-fn mcs_05(ctx: &mut Ctx) -> RowResult {
-    let scratch = ctx.scratch();
-    let mut b = Bundle::open(ctx, 2, |script| script)?;
-    while b.len() < 4.min(b.on(0).params.max_connections as usize) {
-        b.join(ctx)?;
-    }
-    // Load on all connections.
-    let blocks = (65_536 / scratch.block_size).max(1);
-    let read = Command::read_16(scratch.lba, blocks, scratch.block_size);
-    let mut sent = Vec::new();
-    for n in 0..2 * b.len() {
-        let index = n % b.len();
-        sent.push((index, b.on(index).start(&read)?));
-    }
-    let lost = b.len() - 1;
-    let cid = b.lose_last()?;
-    // A command that had not arrived leaves a hole, which blocks the others.
-    for (_, task) in sent.iter().filter(|(index, _)| *index == lost) {
-        b.on(0).abort(task.itt, task.cmd_sn)?;
-    }
-    for (index, task) in sent.iter().filter(|(index, _)| *index != lost) {
-        let outcome = b.on(*index).finish(task)?;
-        ensure!(outcome.is_good(), "a read on connection {index} ended with {}", outcome.words());
-    }
-    let event = told(&mut b)?;
-    ensure!(event.event == AsyncEvent::ConnectionDrop, "expected event 2, got {}", event.event.code());
-    ensure!(event.parameter1 == cid.0, "event 2 names CID {}, {} was lost", event.parameter1, cid.0);
-    for index in 0..b.len() {
-        let s = b.on(index);
-        s.clear_unit_attentions()?;
-        s.run_good(&read)?;
-    }
-    Ok(())
-}
-
-/// The asynchronous message about a lost connection, on whichever surviving connection it arrives.
-fn told(b: &mut Bundle) -> Result<AsyncMessage, Stop> {
-    let tries = b.on(0).peer.timeout().as_millis() / 20;
-    for _ in 0..tries {
-        for index in 0..b.len() {
-            let s = b.on(index);
-            s.ping()?;
-            if let Some(rx) = s.stashed_of(Opcode::AsyncMessage) {
-                return Ok(AsyncMessage::parse(&rx.bhs)?);
-            }
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    fail!("no survivor was told of the lost connection by event 2")
 }
 
 // covers: MCS-06
@@ -339,29 +211,6 @@ fn silence_but(s: &mut Session, task: &Sent, before: Option<&str>) -> RowResult 
     s.ping()?;
     let now = s.stashed(task.itt);
     ensure!(now.as_deref() == before, "after the task was ended came {now:?}");
-    Ok(())
-}
-
-// covers: MCS-07
-fn mcs_07(ctx: &mut Ctx) -> RowResult {
-    let mut b = Bundle::open(ctx, 2, |script| script)?;
-    // The command with the next CmdSN is lost with its connection.
-    let s = b.on(1);
-    let lost = s.take_cmd_sn(false);
-    let tag = s.itt();
-    let after = b.on(0).start(&Command::test_unit_ready())?;
-    silence(b.on(0), after.itt)?;
-    b.lose_last()?;
-    silence(b.on(0), after.itt)?;
-    let response = b.on(0).abort(tag, lost)?;
-    ensure!(
-        response == TmfResponse::FunctionComplete,
-        "ABORT TASK of a command that a lost connection took along: {response}"
-    );
-    let s = b.on(0);
-    s.finish(&after)?;
-    s.clear_unit_attentions()?;
-    s.run_good(&Command::test_unit_ready())?;
     Ok(())
 }
 

@@ -45,6 +45,12 @@ const TEXTS: &[(&str, &str)] = &[
     ("nop.rows", include_str!("../../../rows/target/nop.rows")),
     ("txt.rows", include_str!("../../../rows/target/txt.rows")),
     ("key.rows", include_str!("../../../rows/target/key.rows")),
+    ("num.rows", include_str!("../../../rows/target/num.rows")),
+    ("mcs.rows", include_str!("../../../rows/target/mcs.rows")),
+    ("rsp.rows", include_str!("../../../rows/target/rsp.rows")),
+    ("dig.rows", include_str!("../../../rows/target/dig.rows")),
+    ("erl.rows", include_str!("../../../rows/target/erl.rows")),
+    ("tmf.rows", include_str!("../../../rows/target/tmf.rows")),
 ];
 
 /// The rows of the files.
