@@ -4,9 +4,13 @@
 //! The target and the database's client have a core each, and both sessions are on the same shard. The backup's client takes what the target
 //! leaves of its core, which takes nothing from the other two, as if it were on another host; so the target does not poll before it
 //! sleeps. First of all both are without the other, each on the client's core: what a backup moves next to reads of the same size.
-//! The backup is started again whenever it is done, and writes into memory, so that its own medium does not matter. The runs take turns within each round, and the load alone is measured twice (the judge).
+//! The backup is started again whenever it is done, and writes into memory, so that its own medium does not matter. What it moves is what its
+//! copies that are done say, and the memory that the last one has filled. The runs take turns within each round, and the load alone is
+//! measured twice (the judge).
 
 use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -184,7 +188,8 @@ fn measure(intact: &Path, store: &'static str, volume: &str, options: &Options) 
                 Beside::Backup => Some(Backup::start(behind(), &server, &copy, None)?),
             };
             let mut sample = database(intact, &server, backup.as_mut(), options)?;
-            if let Some(backup) = &backup {
+            if let Some(backup) = &mut backup {
+                backup.look_after()?;
                 sample.backup_mb_per_s = backup.mb_per_s()?;
             }
             table.samples[at].push(sample);
@@ -235,7 +240,9 @@ fn database(
 struct Backup {
     command: Command,
     process: Child,
+    copy: PathBuf,
     began: Instant,
+    /// Of the copies that are done.
     read_bytes: u64,
     seconds: f64,
 }
@@ -248,8 +255,20 @@ impl Backup {
         }
         let url = format!("{}?header_digest=crc32c&data_digest=crc32c", server.url);
         command.arg(url).arg(copy).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Self::begin(command, copy)
+    }
+
+    fn begin(mut command: Command, copy: &Path) -> Result<Self> {
+        remove(copy)?;
         let process = command.spawn().context("cannot run intact cp")?;
-        Ok(Self { command, process, began: Instant::now(), read_bytes: 0, seconds: 0.0 })
+        Ok(Self {
+            command,
+            process,
+            copy: copy.to_owned(),
+            began: Instant::now(),
+            read_bytes: 0,
+            seconds: 0.0,
+        })
     }
 
     /// Begins it again if it is done.
@@ -258,6 +277,7 @@ impl Backup {
             return Ok(());
         }
         self.finish()?;
+        remove(&self.copy)?;
         self.process = self.command.spawn()?;
         self.began = Instant::now();
         Ok(())
@@ -278,15 +298,26 @@ impl Backup {
         Ok(())
     }
 
-    /// Of the copies that are done, 10^6 bytes per second.
-    fn mb_per_s(&self) -> Result<f64> {
-        if self.seconds == 0.0 {
-            bail!(
-                "no backup was done within {:.0} s: measure for longer (--seconds)",
-                self.began.elapsed().as_secs_f64()
-            );
+    /// Of the copies that are done, and of what the one under way has filled of its file; 10^6 bytes per second.
+    fn mb_per_s(&mut self) -> Result<f64> {
+        let (mut bytes, mut seconds) = (self.read_bytes, self.seconds);
+        if self.process.try_wait()?.is_none() {
+            // The file begins empty, and what is not written yet takes no memory.
+            bytes += fs::metadata(&self.copy).map_or(0, |file| file.blocks() * 512);
+            seconds += self.began.elapsed().as_secs_f64();
         }
-        Ok(self.read_bytes as f64 / 1e6 / self.seconds)
+        if bytes == 0 {
+            bail!("the backup has moved nothing: measure for longer (--seconds)");
+        }
+        Ok(bytes as f64 / 1e6 / seconds)
+    }
+}
+
+/// The file, if there is one, is empty next time.
+fn remove(copy: &Path) -> Result<()> {
+    match fs::remove_file(copy) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+        _ => Ok(()),
     }
 }
 
@@ -444,18 +475,25 @@ mod tests {
 
     #[test]
     fn a_backup_is_begun_again_and_its_failure_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let copy = folder.path().join("copy");
         let script = |script: &str| {
             let mut command = Command::new("sh");
-            command.args(["-c", script]).stdout(Stdio::piped()).stderr(Stdio::piped());
-            let process = command.spawn().unwrap();
-            Backup { command, process, began: Instant::now(), read_bytes: 0, seconds: 0.0 }
+            command.args(["-c", script, "sh"]).arg(&copy).stdout(Stdio::piped()).stderr(Stdio::piped());
+            Backup::begin(command, &copy).unwrap()
         };
         let mut backup = script("echo '{\"read_bytes\": 2000000, \"seconds\": 0.5}'");
-        assert!(backup.mb_per_s().is_err(), "nothing is done yet");
         backup.finish().unwrap();
         backup.process = backup.command.spawn().unwrap();
         backup.finish().unwrap();
         assert_eq!((backup.mb_per_s().unwrap(), backup.read_bytes), (4.0, 4_000_000));
+        // One that is not done counts by what it has written.
+        fs::write(&copy, "of the copy before").unwrap();
+        let mut half = script("head -c 1000000 /dev/urandom > \"$1\"; echo; exec sleep 60");
+        std::io::Read::read_exact(half.process.stdout.as_mut().unwrap(), &mut [0]).unwrap();
+        half.began = Instant::now() - Duration::from_secs(1);
+        let moved = half.mb_per_s().unwrap();
+        assert!((0.5..1.1).contains(&moved), "{moved} MB/s");
         let failure = script("echo broken >&2; exit 1").finish().unwrap_err().to_string();
         assert!(failure.contains("broken"), "{failure}");
     }
