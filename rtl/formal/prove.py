@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Proofs about the circuits of rtl/: CRC steps, credits, the command table. rtl/README.md says what is proved, and how.
+"""Proofs about the circuits of rtl/: CRC steps, credits, the command table, changes of the polynomial. rtl/README.md says what is proved, and how.
 
     rtl/formal/prove.py             everything; each proof also with faults planted into its circuit, where it must fail
     rtl/formal/prove.py credit      one proof
@@ -25,6 +25,7 @@ NARROW = ["crc/crc_unit", "crc/crc_loader", "crc/crc64"]
 WIDE = ["crc/crc_pkg", "crc/crc_wide"]
 CREDIT = ["common/credit_fifo", "common/credit_sender", "common/credit_link", "formal/credit_proof"]
 TABLE = ["rx/task_table", "formal/task_table_proof"]
+POLY = ["crc/crc_pkg", "rx/rx_poly", "formal/rx_poly_proof"]
 
 
 class Failed(Exception):
@@ -118,6 +119,14 @@ TABLE_FAULTS = [
     ("rx/task_table", "if (!valid[Group*(g-1)+i-1])", "if (!valid[Group*(g-1)+i-1] || i == 2)"),
     ("rx/task_table", "valid[i] && tags[i] == tag_i", "valid[i] && tags[i][31:1] == tag_i[31:1]"),
 ]
+POLY_FAULTS = [
+    ("rx/rx_poly", "Late = 64'd8;", "Late = 64'd4;"),
+    ("rx/rx_poly", "wire reached = waits && from <= next_i;", "wire reached = waits && from < next_i;"),
+    ("rx/rx_poly", "assign hold_o = reached;", "assign hold_o = 1'b0;"),
+    ("rx/rx_poly", "waits && !fetch && (reached ||", "waits && !fetch && (1'b0 ||"),
+    ("rx/rx_poly", "from <= accepted_i;", "from <= next_i;"),
+    ("rx/rx_poly", "set_i || (waits && !fetch)", "set_i"),
+]
 
 
 def guard(width):
@@ -134,6 +143,7 @@ PROOFS = {
     "guard_64": guard(64),
     "guard_512": guard(512),
     "credit": (lambda fault: induction("credit", "credit_proof", CREDIT, 3, fault), CREDIT_FAULTS),
+    "rx_poly": (lambda fault: induction("rx_poly", "rx_poly_proof", POLY, 3, fault), POLY_FAULTS),
     "task_table": (lambda fault: induction("task_table", "task_table_proof", TABLE, 2, fault), TABLE_FAULTS),
 }
 

@@ -13,7 +13,8 @@ module rx_poly
     input  wire                rst,
     // One cycle: changes under way are dropped; if there was one, or `set_i`, `poly_i` is due.
     input  wire                restart_i,
-    // One cycle, not while `full_o` was on the cycle before. The polynomial stays until the next.
+    // One cycle, and not in two one after the other, because `full_o` knows of the first only in the second. Not where `full_o` was on the cycle
+    // before, unless a restart comes before the next PDU. The polynomial stays until the next.
     input  wire                set_i,
     input  polynomial_t        poly_i,
     // Positions: behind what was accepted, and where the next PDU begins.
@@ -63,8 +64,12 @@ module rx_poly
     end
   end
 `ifndef SYNTHESIS
+  logic set_before;
   always_ff @(posedge clk) begin
+    set_before <= set_i && !rst;
     if (!rst) begin
+      assert (!(set_i && set_before))
+      else $error("rx_poly: a change right after another");
       assert (!(planned_i && reached))
       else $error("rx_poly: the lengths of a PDU were read before its polynomial was known");
       assert (!arrives_i || state == MOVES)
