@@ -3,7 +3,7 @@
 # setup.sh test:  also ready for `cargo xtask check`: the foreign programs that the tests meet (Debian packages),
 #                 the Linux guest's image, and the fuzzer.
 # setup.sh rtl:   the tools of rtl/ (simulator, synthesis, placement) from PyPI, by hash, into target/rtl-tools; g++ and
-#                 python3-venv by apt-get where they are missing; nothing else.
+#                 python3-venv, liblz4-dev and zlib1g-dev by apt-get where they are missing; nothing else.
 # It installs by apt-get, as root or by passwordless sudo. Where it may not, or cannot, it says what to install and what
 # is left out. On CI (CI=true) nothing may be left out: then it fails.
 set -uo pipefail
@@ -194,11 +194,16 @@ rust_tools() {
 # Debian's Python has venv without ensurepip, which is in python3-venv.
 have_venv() { python3 -c 'import ensurepip, venv' 2>/dev/null; }
 
+# Does the C++ compiler find what Verilator packs waveforms with?
+packs_waveforms() { printf '#include <lz4.h>\n#include <zlib.h>\n' | c++ -fsyntax-only -x c++ - 2>/dev/null; }
+
 # The tools of rtl/, in an environment of their own; again only when the list of tools has changed.
 rtl_tools() {
   local folder=target/rtl-tools list=rtl/requirements.txt
   have c++ || { may_install && install g++ && have c++; } ||
     { say "the models of rtl/ need a C++ compiler; as root: apt-get install g++"; return 1; }
+  packs_waveforms || { may_install && install liblz4-dev zlib1g-dev && packs_waveforms; } ||
+    { say "the waveforms of the models need LZ4 and zlib; as root: apt-get install liblz4-dev zlib1g-dev"; return 1; }
   cmp -s $list $folder/installed.txt && return
   have_venv || { may_install && install python3 python3-venv && have_venv; } ||
     { say "the tools of rtl/ need Python 3 with venv; as root: apt-get install python3 python3-venv"; return 1; }

@@ -119,6 +119,9 @@ mod models {
         ),
     ];
 
+    /// The models that can write a waveform.
+    const TRACED: &[&str] = &["Vengine64", "Vengine512"];
+
     /// Set where the code is only checked: then nothing is translated, so no tool is needed, and nothing can be linked.
     const UNLINKED: &str = "OFFLOAD_RTL_UNLINKED";
 
@@ -144,17 +147,19 @@ mod models {
         }
         let mut library = compiler(&verilator);
         library.includes(MODELS.iter().map(|model| out.join(model.0)));
-        for file in ["verilated.cpp", "verilated_threads.cpp"] {
+        for file in ["verilated.cpp", "verilated_threads.cpp", "verilated_fst_c.cpp"] {
             library.file(verilator.join("include").join(file));
         }
         library.file("shim/shim.cpp").compile("offload_rtl_models");
+        // A waveform is packed by them.
+        println!("cargo::rustc-link-lib=lz4\ncargo::rustc-link-lib=z");
     }
 
     fn compiler(verilator: &Path) -> cc::Build {
         let mut library = cc::Build::new();
         library.cpp(true).std("c++17").opt_level(1).warnings(false);
         library.include(verilator.join("include")).include(verilator.join("include/vltstd"));
-        library.define("VL_TIME_CONTEXT", None).define("VM_TRACE", "0");
+        library.define("VL_TIME_CONTEXT", None).define("VM_TRACE", "1").define("VM_TRACE_FST", "1");
         library
     }
 
@@ -205,6 +210,9 @@ mod models {
         command.env("VERILATOR_ROOT", verilator);
         command.args(["--cc", "-Wall", "-O3", "--assert", "--x-assign", "unique", "--x-initial", "unique"]);
         command.args(["--prefix", prefix, "--top-module", top]).arg("--Mdir").arg(folder);
+        if TRACED.contains(prefix) {
+            command.args(["--trace-fst", "--trace-structs"]);
+        }
         command.args(parameters.iter().map(|parameter| format!("-G{parameter}"))).args(sources);
         command
     }

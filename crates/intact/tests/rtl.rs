@@ -139,3 +139,17 @@ fn several_connections_are_refused_and_level_2_works() {
     let text = common::text(&seen);
     assert!(seen.status.success() && text.contains("\"engine\":\"rtl\""), "{text}");
 }
+
+#[test]
+fn a_read_has_a_waveform() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("read.fst");
+    let written = common::run(&["bench", "offload", "--json", "--trace", &file.display().to_string()]);
+    let text = String::from_utf8_lossy(&written.stdout);
+    assert!(written.status.success() && text.contains("\"name\":\"POST_TASK\""), "{text}");
+    assert!(fs::metadata(&file).unwrap().len() > 1000, "all signals of the circuit");
+    let nowhere = folder.path().join("none/read.fst").display().to_string();
+    let failed = common::run(&["bench", "offload", "--trace", &nowhere, "--trace-of", "write"]);
+    let why = String::from_utf8_lossy(&failed.stderr);
+    assert!(failed.status.code() == Some(1) && why.contains("cannot write the waveform"), "{why}");
+}

@@ -24,6 +24,7 @@
 #include "Vtx512.h"
 #include "Vtx64.h"
 #include "verilated.h"
+#include "verilated_fst_c.h"
 
 // The same as in the files of src/ that call these models.
 struct Crc64In {
@@ -646,8 +647,32 @@ template <class Model> static void engine_tx_cycle(void *pointer, const EngineTx
 ENGINE_TX(engine_tx64)
 ENGINE_TX(engine_tx512)
 
+// An engine, which can write a waveform.
+template <class Model> struct Engine : Simulation<Model> {
+  VerilatedFstC waveform;
+  uint64_t ticks = 0;
+  using Simulation<Model>::Simulation;
+  ~Engine() { waveform.close(); }
+  void dump() {
+    if (waveform.isOpen()) waveform.dump(ticks);
+    ticks += 5;
+  }
+};
+template <class Model> static void *engine_new(int seed) {
+  auto *engine = new Engine<Model>(seed);
+  engine->context.fatalOnError(false);
+  engine->context.traceEverOn(true);
+  engine->model.trace(&engine->waveform, 99);
+  return static_cast<Simulation<Model> *>(engine);
+}
+template <class Model> static int engine_trace(void *pointer, const char *path) {
+  auto *engine = static_cast<Engine<Model> *>(enter<Model>(pointer));
+  engine->waveform.open(path);
+  return engine->waveform.isOpen();
+}
+
 template <class Model> static void engine_cycle(void *pointer, const EngineIn *in, EngineOut *out) {
-  auto *simulation = enter<Model>(pointer);
+  auto *simulation = static_cast<Engine<Model> *>(enter<Model>(pointer));
   Model &model = simulation->model;
   put(model.descriptor_i, in->descriptor);
   put(model.rx_data_i, in->rx_data);
@@ -743,14 +768,21 @@ template <class Model> static void engine_cycle(void *pointer, const EngineIn *i
   out->peek_valid = model.peek_valid_o;
   out->idle = model.idle_o;
   out->busy = model.busy_o;
+  simulation->dump();
   model.clk = 1;
   model.eval();
+  simulation->dump();
   out->failed = simulation->context.errorCount();
 }
 
 #define ENGINE(name)                                                                                        \
-  extern "C" void *name##_new(int seed) { return asserted<V##name>(seed); }                                 \
-  extern "C" void name##_free(void *simulation) { delete static_cast<Simulation<V##name> *>(simulation); }  \
+  extern "C" void *name##_new(int seed) { return engine_new<V##name>(seed); }                               \
+  extern "C" void name##_free(void *engine) {                                                               \
+    delete static_cast<Engine<V##name> *>(enter<V##name>(engine));                                          \
+  }                                                                                                         \
+  extern "C" int name##_trace(void *engine, const char *path) {                                             \
+    return engine_trace<V##name>(engine, path);                                                             \
+  }                                                                                                         \
   extern "C" void name##_cycle(void *simulation, const EngineIn *in, EngineOut *out) {                      \
     engine_cycle<V##name>(simulation, in, out);                                                             \
   }

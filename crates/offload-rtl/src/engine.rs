@@ -2,6 +2,8 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::ffi::CString;
+use std::path::Path;
 
 use offload::encoding::{
     CommandEntry, CommandState, DataAddressEntry, R2tEntry, SessionEntry, SessionState, SnackCause,
@@ -123,8 +125,16 @@ struct EngineOut {
     snack_valid: u8,
 }
 
-model!(WHOLE64, EngineIn, EngineOut, engine64_new, engine64_free, engine64_cycle);
-model!(WHOLE512, EngineIn, EngineOut, engine512_new, engine512_free, engine512_cycle);
+model!(WHOLE64, EngineIn, EngineOut, engine64_new, engine64_free, engine64_cycle, engine64_trace);
+model!(WHOLE512, EngineIn, EngineOut, engine512_new, engine512_free, engine512_cycle, engine512_trace);
+
+/// Why there is no waveform.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write the waveform {path}: {why}")]
+pub struct WaveformError {
+    path: String,
+    why: std::io::Error,
+}
 
 /// A read of host memory that the circuit has asked for.
 struct Read {
@@ -468,6 +478,22 @@ impl RtlEngine {
     /// After power-up, with random contents from `seed`, and a reset.
     pub fn new(width: Width, seed: u16) -> Self {
         Self { circuit: RefCell::new(Circuit::new(width, seed)), feed: Feed::default(), now_us: 0 }
+    }
+
+    /// Writes the waveform of all signals from here on, a cycle being 10 ticks, to a file in the format FST of GTKWave and Surfer. It is
+    /// whole when the engine is dropped.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn trace(&mut self, path: &Path) -> Result<(), WaveformError> {
+        let failed = |why| WaveformError { path: path.display().to_string(), why };
+        // The model does not say why it cannot.
+        std::fs::File::create(path).map_err(failed)?;
+        let text = CString::new(path.as_os_str().as_encoded_bytes()).map_err(|why| failed(why.into()))?;
+        match self.circuit.get_mut().model.trace(&text) {
+            true => Ok(()),
+            false => Err(failed(std::io::ErrorKind::Other.into())),
+        }
     }
 
     /// Cycles of the clock since the reset, but for those that showed tables.

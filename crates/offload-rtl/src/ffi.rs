@@ -1,7 +1,7 @@
 //! The C functions of `shim/shim.cpp`, and the owner of what they allocate. The structs that they take are with the model whose ports
 //! they are.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::NonNull;
 
 /// The functions of one model whose inputs are `In` and whose outputs are `Out`.
@@ -9,6 +9,8 @@ pub struct Functions<In, Out> {
     new: unsafe extern "C" fn(c_int) -> *mut c_void,
     free: unsafe extern "C" fn(*mut c_void),
     cycle: unsafe extern "C" fn(*mut c_void, *const In, *mut Out),
+    /// Of models that can write a waveform.
+    trace: Option<unsafe extern "C" fn(*mut c_void, *const c_char) -> c_int>,
 }
 
 impl<In, Out> Functions<In, Out> {
@@ -21,7 +23,17 @@ impl<In, Out> Functions<In, Out> {
         free: unsafe extern "C" fn(*mut c_void),
         cycle: unsafe extern "C" fn(*mut c_void, *const In, *mut Out),
     ) -> Self {
-        Self { new, free, cycle }
+        Self { new, free, cycle, trace: None }
+    }
+
+    /// # Safety
+    ///
+    /// `trace` belongs to the same model. It reads a string that ends with NUL, does not keep it, and returns 1 if the file is open.
+    pub const unsafe fn traced_by(
+        self,
+        trace: unsafe extern "C" fn(*mut c_void, *const c_char) -> c_int,
+    ) -> Self {
+        Self { trace: Some(trace), ..self }
     }
 }
 
@@ -37,6 +49,18 @@ macro_rules! model {
         const $table: $crate::ffi::Functions<$inputs, $outputs> =
             // SAFETY: the shim makes the three for one model.
             unsafe { $crate::ffi::Functions::of($new, $free, $cycle) };
+    };
+    ($table:ident, $inputs:ty, $outputs:ty, $new:ident, $free:ident, $cycle:ident, $trace:ident) => {
+        // SAFETY: these are the signatures of the shim's functions, and its structs have the layout of ours.
+        unsafe extern "C" {
+            fn $new(seed: std::ffi::c_int) -> *mut std::ffi::c_void;
+            fn $free(simulation: *mut std::ffi::c_void);
+            fn $cycle(simulation: *mut std::ffi::c_void, inputs: *const $inputs, outputs: *mut $outputs);
+            fn $trace(simulation: *mut std::ffi::c_void, path: *const std::ffi::c_char) -> std::ffi::c_int;
+        }
+        const $table: $crate::ffi::Functions<$inputs, $outputs> =
+            // SAFETY: the shim makes the four for one model.
+            unsafe { $crate::ffi::Functions::of($new, $free, $cycle).traced_by($trace) };
     };
 }
 pub(crate) use model;
@@ -59,6 +83,13 @@ impl<In, Out: Default> Model<In, Out> {
         let simulation = unsafe { (functions.new)(c_int::from(seed) + 1) };
         let simulation = NonNull::new(simulation).expect("operator new does not return null");
         Self { simulation, functions }
+    }
+
+    /// Writes a waveform to this file from here on. False if it cannot be written, or the model has none.
+    pub fn trace(&mut self, path: &CStr) -> bool {
+        let Some(trace) = self.functions.trace else { return false };
+        // SAFETY: `simulation` came from `new` of the same table and is alive; the path lives for the call.
+        unsafe { trace(self.simulation.as_ptr(), path.as_ptr()) == 1 }
     }
 
     /// The outputs before the rising edge, then the edge.

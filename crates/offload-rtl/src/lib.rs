@@ -23,6 +23,8 @@ mod rx_engine;
 #[cfg(feature = "verilator")]
 mod rx_packet;
 #[cfg(feature = "verilator")]
+mod scene;
+#[cfg(feature = "verilator")]
 mod snack_table;
 #[cfg(feature = "verilator")]
 mod task;
@@ -36,7 +38,7 @@ pub use crc::{Beat64, BeatWide, Crc64, CrcWide, Cycle, Polynomial};
 #[cfg(feature = "verilator")]
 pub use credit::{CreditCycle, CreditLink};
 #[cfg(feature = "verilator")]
-pub use engine::{Ports, RtlEngine};
+pub use engine::{Ports, RtlEngine, WaveformError};
 #[cfg(feature = "verilator")]
 pub use engine_tx::{EngineTx, EngineTxCycle, EngineTxInputs, StoreReply};
 #[cfg(feature = "verilator")]
@@ -45,6 +47,8 @@ pub use guard::Guard;
 pub use rx_engine::{RxConnection, RxEngine, RxEntry, RxInputs, RxOutputs, RxR2t, RxReady, RxReply, RxState};
 #[cfg(feature = "verilator")]
 pub use rx_packet::{RxCycle, RxPacket, RxSettings, Segment, Verdict, Width};
+#[cfg(feature = "verilator")]
+pub use scene::{Phase, Scene};
 #[cfg(feature = "verilator")]
 pub use snack_table::{Found, SnackEntry, SnackOperation, SnackTable};
 #[cfg(feature = "verilator")]

@@ -66,6 +66,11 @@ impl Forms {
         Ok(())
     }
 
+    /// Is JSON asked for?
+    pub fn json(&self) -> bool {
+        self.json
+    }
+
     /// Whether the user sees how far a measurement is: a program that reads JSON does not.
     pub fn progress(&self) -> Progress {
         if self.json { Progress::Hidden } else { Progress::Shown }

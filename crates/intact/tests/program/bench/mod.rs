@@ -48,3 +48,11 @@ pub fn check_markdown(folder: &Path, charts: usize) -> String {
     }
     markdown
 }
+
+#[cfg(not(feature = "rtl"))]
+#[test]
+fn a_program_without_the_circuits_says_how_a_waveform_is_had() {
+    let seen = crate::common::run(&["bench", "offload", "--trace", "read.fst"]);
+    let why = String::from_utf8_lossy(&seen.stderr);
+    assert!(seen.status.code() == Some(2) && why.contains("--features rtl"), "{why}");
+}

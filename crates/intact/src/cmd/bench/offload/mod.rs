@@ -1,7 +1,10 @@
 //! `intact bench offload`: the study [`offload`], and the commands of which a profiler counts the instructions that it shows.
 
 mod counted;
+#[cfg(feature = "rtl")]
+mod waveform;
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use iscsi_core::params::DigestPolicy;
@@ -9,18 +12,36 @@ use studies::offload::{self, Report};
 
 use crate::cmd::client::ClientArgs;
 use crate::cmd::forms::Forms;
+#[cfg(not(feature = "rtl"))]
+use crate::cmd::{MISUSED, fail};
 
 /// Arguments of `intact bench offload`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     intact bench offload\n  \
-    intact bench offload --html offload.html\n\n\
+    intact bench offload --html offload.html\n  \
+    intact bench offload --trace read.fst\n  \
+    intact bench offload --trace write.fst --trace-of write\n\n\
     Exit codes: 0 shown; 1 it failed; 2 wrong usage.")]
 pub struct Args {
+    /// Write the waveform of one read or write of 1024 bytes by the circuit to this file (FST, for GTKWave or Surfer), and show
+    /// nothing else. The program must be built with the circuits.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["url", "full", "html", "markdown"])]
+    trace: Option<PathBuf>,
+    /// Of what the waveform is.
+    #[arg(long, value_name = "COMMAND", default_value = "read", requires = "trace")]
+    trace_of: Traced,
     #[command(flatten)]
     profile: Profile,
     #[command(flatten)]
     forms: Forms,
+}
+
+/// What a waveform shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Traced {
+    Read,
+    Write,
 }
 
 /// What a profiler counts.
@@ -57,8 +78,23 @@ impl Profile {
 
 /// Runs the command.
 pub fn run(args: &Args) -> ExitCode {
-    match &args.profile.url {
-        Some(url) => counted::run(&args.profile, url),
-        None => args.forms.show(Ok(Report::read()), offload::document),
+    match (&args.trace, &args.profile.url) {
+        (Some(path), _) => waveform(path, args.trace_of, args.forms.json()),
+        (None, Some(url)) => counted::run(&args.profile, url),
+        (None, None) => args.forms.show(Ok(Report::read()), offload::document),
     }
+}
+
+#[cfg(feature = "rtl")]
+fn waveform(path: &Path, traced: Traced, json: bool) -> ExitCode {
+    waveform::write(path, traced, json)
+}
+
+#[cfg(not(feature = "rtl"))]
+fn waveform(_: &Path, _: Traced, _: bool) -> ExitCode {
+    let remedy = "scripts/setup.sh rtl, and then cargo build --release -p intact --features rtl";
+    fail(
+        MISUSED,
+        format_args!("this program was built without the circuits, so it has no waveform: {remedy}"),
+    )
 }
