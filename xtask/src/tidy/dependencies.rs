@@ -27,7 +27,7 @@ const LAYERS: &[(&str, MayImport)] = &[
     ("payload", Only(&[])),
     ("iscsi-core", Only(&["iscsi-wire", "integrity", "payload"])),
     ("offload", Only(&["iscsi-core", "iscsi-wire", "integrity"])),
-    ("offload-rtl", Only(&["offload"])),
+    ("offload-rtl", Only(&["integrity", "iscsi-wire", "offload"])),
     ("blockstore", Only(&["integrity"])),
     ("engine", Only(&["iscsi-core", "integrity", "blockstore"])),
     ("lun", Only(&["engine", "scsi", "blockstore", "integrity", "payload"])),
