@@ -18,7 +18,7 @@ mod wire;
 pub use play::{DriveUrl, InitiatorUnderTest, Op, OpResult};
 
 pub use crate::text::ParseError;
-pub(crate) use play::{Play, Stage, pairs_of, ping};
+pub(crate) use play::{Play, Played, Stage, pairs_of, ping, reworded};
 
 use crate::{Report, RowReport, Stop, Verdict, script, text};
 
@@ -33,6 +33,8 @@ const TEXTS: &[(&str, &str)] = &[
     ("rsp.rows", include_str!("../../rows/initiator/rsp.rows")),
     ("asy.rows", include_str!("../../rows/initiator/asy.rows")),
     ("nop.rows", include_str!("../../rows/initiator/nop.rows")),
+    ("txt.rows", include_str!("../../rows/initiator/txt.rows")),
+    ("key.rows", include_str!("../../rows/initiator/key.rows")),
 ];
 
 /// A row of the conformance table for initiators.

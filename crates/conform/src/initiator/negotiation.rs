@@ -10,16 +10,10 @@ use iscsi_wire::{LoginStage, Opcode, TextPairs, keys, parse_number};
 pub(super) const ROWS: &[Row] = &[
     Row::new("TXT-01", "text ends with NUL; = in a value belongs to the value", txt_01),
     Row::new("TXT-02", "key names and values within their limits", txt_02),
-    Row::new("TXT-03", "numbers in hexadecimal understood, malformed ones refused", txt_03),
     Row::new("TXT-04", "8 KiB of text over several PDUs", txt_04),
     Row::new("TXT-05", "text split at any byte; C=1 is answered by an empty request", txt_05),
     Row::new("TXT-06", "C=1 with T=1 ends the login", txt_06),
-    Row::new("TXT-08", "an unknown key from the target: NotUnderstood", txt_08),
     Row::new("TXT-09", "Reject, Irrelevant, NotUnderstood as proposals are an error", txt_09),
-    Row::new("TXT-10", "answers Irrelevant and Reject do not harm", txt_10),
-    Row::new("TXT-11", "a key answered twice ends the login", txt_11),
-    Row::new("TXT-12", "an inadmissible answer ends the login", txt_12),
-    Row::new("TXT-13", "booleans that decide nothing may go unanswered", txt_13),
     Row::new("TXT-16", "six and more exchanges are tolerated", txt_16),
     Row::new("TXT-17", "a key in the wrong stage ends the login", txt_17),
     Row::new("TXT-18", "the target's MaxRecvDataSegmentLength is obeyed", txt_18),
@@ -30,9 +24,7 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("KEY-16", "MaxOutstandingR2T: several R2Ts at once", key_16),
     Row::new("KEY-17", "DataPDUInOrder: OR", key_17),
     Row::new("KEY-18", "DataSequenceInOrder: OR", key_18),
-    Row::new("KEY-19", "ErrorRecoveryLevel: no level above what was offered", key_19),
     Row::new("KEY-20", "SessionType in the first request", key_20),
-    Row::new("KEY-24", "markers: whatever is answered, none are sent", key_24),
     Row::new("KEY-27", "AuthMethod: None when there are no credentials", key_27),
     Row::new("KEY-30", "no answer is assumed to what was not offered", key_30),
 ];
@@ -61,30 +53,6 @@ fn txt_02(stage: &Stage<'_>) -> RowResult {
         if let Err(error) = TextPairs::parse(entry.data()) {
             fail!("{error}: {entry}");
         }
-    }
-    Ok(())
-}
-
-// covers: TXT-03
-fn txt_03(stage: &Stage<'_>) -> RowResult {
-    let hexadecimal = answering(|pairs| {
-        for (_, value) in pairs.iter_mut() {
-            if let Ok(number) = value.parse::<u64>() {
-                *value = format!("0x{number:x}");
-            }
-        }
-    });
-    stage.goes_well(&Play::new(), hexadecimal)?;
-    for wrong in ["-1", "many", "18446744073709551616", "0x", ""] {
-        let malformed = answering(move |pairs| {
-            replace(pairs, keys::MAX_BURST_LENGTH, wrong);
-        });
-        let played = stage.play(malformed, &read_write())?;
-        let offered = played.offered(1).iter().any(|(key, _)| key == keys::MAX_BURST_LENGTH);
-        if !offered {
-            skip!("the initiator offers no MaxBurstLength");
-        }
-        played.refused(&format!("MaxBurstLength answered with {wrong:?}"))?;
     }
     Ok(())
 }
@@ -121,15 +89,6 @@ fn txt_06(stage: &Stage<'_>) -> RowResult {
     stage.play(both, &read_write())?.refused("a Login Response with T=1 and C=1")
 }
 
-// covers: TXT-08
-fn txt_08(stage: &Stage<'_>) -> RowResult {
-    let key = "X-org.example.unknown";
-    let played = stage.goes_well(&proposing(key, "7"), Behaviour::good())?;
-    let answer = played.offered(1).into_iter().find(|(name, _)| name == key).map(|(_, value)| value);
-    ensure!(answer.as_deref() == Some(keys::NOT_UNDERSTOOD), "{key}=7 was answered with {answer:?}");
-    Ok(())
-}
-
 // covers: TXT-09
 fn txt_09(stage: &Stage<'_>) -> RowResult {
     for value in [keys::REJECT, keys::IRRELEVANT, keys::NOT_UNDERSTOOD] {
@@ -147,74 +106,6 @@ fn txt_09(stage: &Stage<'_>) -> RowResult {
         }
     }
     Ok(())
-}
-
-// covers: TXT-10
-fn txt_10(stage: &Stage<'_>) -> RowResult {
-    let offered = stage.goes_well(&Play::new(), Behaviour::good())?.offered(1);
-    let harmless =
-        [keys::MAX_CONNECTIONS, keys::DEFAULT_TIME2WAIT, keys::DEFAULT_TIME2RETAIN, keys::TASK_REPORTING];
-    for answer in [keys::IRRELEVANT, keys::REJECT] {
-        for key in harmless.into_iter().filter(|key| offered.iter().any(|(name, _)| name == key)) {
-            let behaviour = answering(move |pairs| {
-                replace(pairs, key, answer);
-            });
-            let played = stage.play(behaviour, &read_write())?;
-            if let Err(error) = &played.results {
-                fail!("{key} answered with {answer} ended the login: {error}");
-            }
-            played.went_well()?;
-        }
-    }
-    Ok(())
-}
-
-// covers: TXT-11
-fn txt_11(stage: &Stage<'_>) -> RowResult {
-    let twice = answering(|pairs| {
-        let again = pairs.iter().find(|(key, _)| key == keys::MAX_RECV_DATA_SEGMENT_LENGTH).cloned();
-        pairs.extend(again);
-    });
-    stage.play(twice, &read_write())?.refused("MaxRecvDataSegmentLength declared twice in one response")
-}
-
-// covers: TXT-12
-fn txt_12(stage: &Stage<'_>) -> RowResult {
-    let cases: &[(&'static str, &'static str, &'static str, &'static str)] = &[
-        (keys::FIRST_BURST_LENGTH, "16777215", "first_burst_length", "65536"),
-        (keys::MAX_BURST_LENGTH, "16777215", "max_burst_length", "262144"),
-        (keys::MAX_BURST_LENGTH, "100", "max_burst_length", "262144"),
-        (keys::MAX_OUTSTANDING_R2T, "65535", "max_outstanding_r2t", "1"),
-        (keys::MAX_OUTSTANDING_R2T, "0", "max_outstanding_r2t", "1"),
-        (keys::IMMEDIATE_DATA, "Yes", "immediate_data", "no"),
-        (keys::INITIAL_R2T, "No", "initial_r2t", "yes"),
-        (keys::INITIAL_R2T, "Maybe", "initial_r2t", "no"),
-    ];
-    let mut looked_at = 0;
-    for (key, answer, setting, wish) in cases {
-        let wrong = answering(move |pairs| {
-            replace(pairs, key, answer);
-        });
-        let played = stage.play_as(&Play::new().set(setting, wish), wrong, &read_write())?;
-        let Some((_, offer)) = played.offered(1).into_iter().find(|(name, _)| name == key) else { continue };
-        looked_at += 1;
-        played.refused(&format!("{key}={offer} answered with {answer}"))?;
-    }
-    if looked_at == 0 {
-        skip!("the initiator offers none of the keys");
-    }
-    Ok(())
-}
-
-// covers: TXT-13
-fn txt_13(stage: &Stage<'_>) -> RowResult {
-    let play = Play::new().set("immediate_data", "no").set("initial_r2t", "yes");
-    let silent = answering(|pairs| {
-        pairs.retain(|(key, value)| {
-            !(key == keys::IMMEDIATE_DATA && value == "No" || key == keys::INITIAL_R2T && value == "Yes")
-        });
-    });
-    stage.goes_well(&play, silent).map(|_| ())
 }
 
 // covers: TXT-16
@@ -336,19 +227,6 @@ fn key_18(stage: &Stage<'_>) -> RowResult {
     either(stage, keys::DATA_SEQUENCE_IN_ORDER, "data_sequence_in_order")
 }
 
-// covers: KEY-19
-fn key_19(stage: &Stage<'_>) -> RowResult {
-    let higher = answering(|pairs| {
-        replace(pairs, keys::ERROR_RECOVERY_LEVEL, "2");
-    });
-    let played = stage.play(higher, &read_write())?;
-    match played.offered(1).iter().find(|(key, _)| key == keys::ERROR_RECOVERY_LEVEL) {
-        Some((_, offer)) if offer != "2" => played.refused("ErrorRecoveryLevel above what was offered"),
-        Some(_) => skip!("the initiator offers ErrorRecoveryLevel 2"),
-        None => skip!("the initiator does not offer ErrorRecoveryLevel"),
-    }
-}
-
 // covers: KEY-20
 fn key_20(stage: &Stage<'_>) -> RowResult {
     let play = Play::new().discovery();
@@ -359,19 +237,6 @@ fn key_20(stage: &Stage<'_>) -> RowResult {
     ensure!(kind == Some("Discovery"), "SessionType in the first request of discovery: {kind:?}");
     let target = first.iter().find(|(key, _)| key == keys::TARGET_NAME);
     ensure!(target.is_none(), "an unnamed discovery session names {target:?}");
-    Ok(())
-}
-
-// covers: KEY-24
-fn key_24(stage: &Stage<'_>) -> RowResult {
-    for (key, value) in [(keys::IF_MARKER, "Yes"), (keys::OF_MARKER, "Yes")] {
-        let played = stage.goes_well(&proposing(key, value), Behaviour::good())?;
-        let answer = played.offered(1).into_iter().find(|(name, _)| name == key).map(|(_, value)| value);
-        ensure!(
-            matches!(answer.as_deref(), Some(keys::REJECT | keys::NO)),
-            "{key}={value} was answered with {answer:?}"
-        );
-    }
     Ok(())
 }
 

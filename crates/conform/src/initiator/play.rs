@@ -386,7 +386,7 @@ impl Played {
     }
 
     /// The login failed.
-    pub(super) fn refused(&self, what: &str) -> RowResult {
+    pub(crate) fn refused(&self, what: &str) -> RowResult {
         ensure!(self.results.is_err(), "{what}: the login succeeded, {}", self.words());
         Ok(())
     }
@@ -416,7 +416,7 @@ impl Played {
     }
 
     /// All pairs that the initiator sent in logins on a connection.
-    pub(super) fn offered(&self, connection: u32) -> Vec<(String, String)> {
+    pub(crate) fn offered(&self, connection: u32) -> Vec<(String, String)> {
         let logins =
             self.sent_pdus().filter(|entry| entry.connection == connection && entry.is(Opcode::LoginRequest));
         let data: Vec<u8> = logins.flat_map(|entry| entry.data().iter().copied()).collect();
@@ -449,11 +449,15 @@ pub(super) fn retext(frame: Frame, change: impl FnOnce(&mut Vec<(String, String)
 /// A target that changes the pairs of its operational login responses.
 pub(super) fn answering(mut change: impl FnMut(&mut Vec<(String, String)>) + Send + 'static) -> Behaviour {
     Behaviour::good().every(Opcode::LoginResponse, move |_, frame| {
-        let bytes = *frame.bhs().as_bytes();
-        let operational = bytes[1] >> 2 & 3 == 1 && bytes[36] == 0;
-        let frame = if operational { retext(frame, |pairs| change(pairs)) } else { frame };
-        vec![crate::evil::Act::Send(frame)]
+        vec![crate::evil::Act::Send(reworded(frame, |pairs| change(pairs)))]
     })
+}
+
+/// A login response with other text, if it is of the operational stage and does not refuse.
+pub(crate) fn reworded(frame: Frame, change: impl FnOnce(&mut Vec<(String, String)>)) -> Frame {
+    let bytes = *frame.bhs().as_bytes();
+    let operational = bytes[1] >> 2 & 3 == 1 && bytes[36] == 0;
+    if operational { retext(frame, change) } else { frame }
 }
 
 /// Replaces the value of a key, if the key is there; returns whether it was.

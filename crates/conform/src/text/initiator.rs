@@ -2,13 +2,14 @@
 
 use super::bytes;
 use super::caller::{Call, DISK, Ending, MEDIUM};
+use super::keys::{Answer, Demand};
 use super::parse::{Play, Row, Step, Wanted, What};
 use super::script::{End, Script};
 use crate::Stop;
-use crate::evil::{Act, Behaviour, EvilConfig};
-use crate::initiator::{OpResult, Stage, pairs_of};
+use crate::evil::{Act, Behaviour, EvilConfig, EvilTexts};
+use crate::initiator::{OpResult, Played, Stage, pairs_of, reworded};
 use crate::initiator::{Play as Setting, RowResult};
-use crate::script::{fail, section};
+use crate::script::{fail, section, skip};
 use iscsi_wire::{Opcode, keys};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -27,6 +28,7 @@ const ASKED: &[(&str, &str)] = &[
 
 /// Plays all cases of a row.
 pub(crate) fn play_with_initiator(row: &Row, stage: &Stage<'_>) -> RowResult {
+    let (mut applies, mut left_out) = (false, None);
     for Play { case, steps } in &row.plays {
         let mut rest = &steps[..];
         while let [Step { what: What::Session { values, optional, .. }, line, .. }, after @ ..] = rest {
@@ -35,13 +37,17 @@ pub(crate) fn play_with_initiator(row: &Row, stage: &Stage<'_>) -> RowResult {
             rest = others;
             let optional = *optional && !stage.accepts_nothing_else();
             match Part::new(*line, values, part).play(row, stage) {
-                Err(Stop::NotApplicable(_)) if optional => {}
+                Err(why @ Stop::NotApplicable(_)) if optional => left_out = Some(why),
                 Err(Stop::Fail(why)) if !case.is_empty() => fail!("{case}: {why}"),
-                other => other?,
+                other => {
+                    other?;
+                    applies = true;
+                }
             }
         }
     }
-    Ok(())
+    // If nothing applies, the row does not.
+    left_out.filter(|_| !applies).map_or(Ok(()), Err)
 }
 
 /// The steps of one session.
@@ -51,25 +57,44 @@ struct Part<'a> {
     calls: Vec<Call>,
     /// Which call may end how, and the line that says so.
     returned: Vec<(usize, &'a str, &'a [Ending])>,
+    login: Login<'a>,
     steps: Vec<Step>,
+}
+
+/// What the row says about the login.
+#[derive(Default)]
+struct Login<'a> {
+    answers: Vec<&'a Answer>,
+    proposals: Vec<(String, String)>,
+    /// What the initiator must say, and the lines of that.
+    said: Vec<(usize, &'a Demand)>,
+    /// The line that says that the initiator does not accept what the target says.
+    refuses: Option<usize>,
 }
 
 impl<'a> Part<'a> {
     fn new(line: usize, values: &'a [Wanted], part: &'a [Step]) -> Self {
         let (mut calls, mut returned, mut steps) = (Vec::new(), Vec::new(), Vec::new());
+        let mut login = Login::default();
         for step in part {
             match &step.what {
+                What::Answer(answer) => login.answers.push(answer),
+                What::Propose(pairs) => login.proposals.extend(pairs.iter().cloned()),
+                What::Said(demand) => login.said.push((step.line, demand)),
+                What::Refuses => login.refuses = Some(step.line),
                 What::Call(call) => calls.push(call.clone()),
                 What::Returned { name, ends } => returned.push((step.line, name.as_str(), &ends[..])),
                 _ => steps.push(step.clone()),
             }
         }
-        Part { line, values, calls, returned, steps }
+        Part { line, values, calls, returned, login, steps }
     }
 
     /// The target, and what the initiator is asked to offer.
     fn setting(&self) -> Setting {
-        let (mut config, mut setting) = (EvilConfig::default(), Setting::new());
+        let proposals = self.login.proposals.clone();
+        let mut config = EvilConfig::saying(EvilTexts { proposals, ..EvilTexts::default() });
+        let mut setting = Setting::new();
         config.disk_bytes = DISK;
         for Wanted { key, value, .. } in self.values {
             if let Some(key) = keys::ALL.iter().find(|one| *one == key) {
@@ -95,8 +120,10 @@ impl<'a> Part<'a> {
         );
         let script = Arc::new(Mutex::new(script));
         let (sending, receiving) = (script.clone(), script.clone());
+        let answers: Vec<Answer> = self.login.answers.iter().copied().cloned().collect();
         let behaviour = Behaviour::good()
             .every(Opcode::LoginResponse, move |_, frame| {
+                let frame = reworded(frame, |pairs| answers.iter().for_each(|answer| answer.apply(pairs)));
                 let mut script = sending.lock().unwrap_or_else(PoisonError::into_inner);
                 script.logs_in(pairs_of(frame.data_bytes()));
                 vec![Act::Send(frame)]
@@ -108,6 +135,10 @@ impl<'a> Part<'a> {
         target.fill(0, &bytes(MEDIUM, 0, DISK));
         let ops: Vec<_> = self.calls.iter().map(Call::op).collect();
         let played = stage.play_on(&setting, &target, &ops);
+        self.said(row, &played)?;
+        if let Some(line) = self.login.refuses {
+            return played.refused(&format!("{}:{line}", row.file));
+        }
         let mut script = script.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(connection) = script.connection() else {
             fail!("{}:{}: the initiator did not come: {}", row.file, self.line, played.words())
@@ -126,6 +157,22 @@ impl<'a> Part<'a> {
         }
         let results = played.results.as_deref().unwrap_or_default();
         self.calls_ended(row, results, &played.medium, over)
+    }
+
+    /// What the initiator says in its login.
+    fn said(&self, row: &Row, played: &Played) -> RowResult {
+        let said = played.offered(1);
+        let offers = |key: &str| said.iter().any(|(name, _)| name == key);
+        if let Some(key) = self.login.answers.iter().flat_map(|answer| answer.keys()).find(|key| !offers(key))
+        {
+            skip!("the initiator does not offer {key}");
+        }
+        for (line, demand) in &self.login.said {
+            if !demand.is_met(&said, false) {
+                fail!("{}:{line}: expected {demand}, the initiator says {said:?}", row.file);
+            }
+        }
+        Ok(())
     }
 
     /// A call ends well unless the row says otherwise, or was left out in part; and never with wrong bytes.

@@ -27,6 +27,54 @@ impl Offer {
     }
 }
 
+/// What a target answers in place of what its settings say: `keys MaxBurstLength=0x1000 !ImmediateData +TargetAlias=x`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Answer {
+    /// Another value of a key that it answers.
+    instead: Vec<(String, String)>,
+    /// Keys that it does not answer.
+    silent: Vec<String>,
+    /// Pairs that it says, too.
+    also: Vec<(String, String)>,
+}
+
+impl Answer {
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let mut answer = Answer::default();
+        for word in words(text)? {
+            let pair =
+                |word: &str| word.split_once('=').map(|(key, value)| (key.to_owned(), value.to_owned()));
+            match (word.strip_prefix('!'), word.strip_prefix('+').map(pair), pair(&word)) {
+                (Some(key), ..) => answer.silent.push(key.to_owned()),
+                (_, Some(Some(more)), _) => answer.also.push(more),
+                (_, None, Some(other)) => answer.instead.push(other),
+                _ => {
+                    return Err(format!(
+                        "`{word}` is no answer: write `MaxBurstLength=4096`, `!MaxBurstLength`, or `+TargetAlias=disk`"
+                    ));
+                }
+            }
+        }
+        Ok(answer)
+    }
+
+    /// The keys whose answer differs: the initiator must offer them.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
+        self.instead.iter().map(|(key, _)| key.as_str()).chain(self.silent.iter().map(String::as_str))
+    }
+
+    /// Changes what the target would say.
+    pub(super) fn apply(&self, pairs: &mut Vec<(String, String)>) {
+        pairs.retain(|(key, _)| !self.silent.contains(key));
+        for (key, value) in pairs.iter_mut() {
+            if let Some((_, other)) = self.instead.iter().find(|(name, _)| name == key) {
+                value.clone_from(other);
+            }
+        }
+        pairs.extend(self.also.iter().cloned());
+    }
+}
+
 /// What is demanded of the keys in an answer: `keys MaxBurstLength<=512 !InitiatorName`. `docs/conformance.md` lists the tests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Demand {
@@ -183,6 +231,22 @@ mod tests {
             assert_eq!(met(demand, answer, false), is, "{demand} / {answer}");
         }
         assert!(met("T", "", true) && !met("T", "", false) && met("!T", "", false) && !met("!T", "", true));
+    }
+
+    #[test]
+    fn answers() {
+        let said = |answer: &str, usual: &str| {
+            let mut pairs = Offer::parse(usual).unwrap().pairs;
+            Answer::parse(answer).unwrap().apply(&mut pairs);
+            pairs.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(said("B=3 C=4", "A=1 B=2"), "A=1 B=3");
+        assert_eq!(said("!A +D=a=b", "A=1 B=2"), "B=2 D=a=b");
+        assert_eq!(said("+A=1", "A=1"), "A=1 A=1");
+        assert_eq!(said("A=", "A=1"), "A=");
+        assert_eq!(Answer::parse("A=1 !B +C=2").unwrap().keys().collect::<Vec<_>>(), ["A", "B"]);
+        assert!(Answer::parse("A").unwrap_err().contains("`A` is no answer"));
+        assert!(Answer::parse("+A").unwrap_err().contains("`+A` is no answer"));
     }
 
     #[test]

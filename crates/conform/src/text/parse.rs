@@ -1,7 +1,7 @@
 //! The grammar of rows.
 
 use super::caller::{self, Call, Ending};
-use super::keys::{Demand, Offer};
+use super::keys::{Answer, Demand, Offer};
 use iscsi_wire::{LineError, PduLine, keys, parse_number};
 use std::fmt;
 
@@ -67,6 +67,14 @@ pub(super) enum What {
     Login { discovery: bool },
     /// Our side sends these keys.
     Offer(Offer),
+    /// The target answers the login so.
+    Answer(Answer),
+    /// The target proposes these keys in the login.
+    Propose(Vec<(String, String)>),
+    /// What the initiator under test says in its login.
+    Said(Demand),
+    /// It does not accept what the target says: its login fails.
+    Refuses,
     /// The program that uses the initiator under test asks for this.
     Call(Call),
     /// How a call may end.
@@ -389,7 +397,23 @@ fn check_place(tested: Tested, before: &[Step], on: u8, what: &What) -> Result<(
         format!("no call of the session has the name `{name}`: write `C> {name} read=512` before")
     };
     let awaited = part().any(|step| matches!(step.what, What::Await(_)));
+    let is_of_script = |what: &What| matches!(what, What::Send(_) | What::Await(_) | What::Break);
     match what {
+        What::Refuses if part().any(|step| is_of_script(&step.what)) => {
+            Err("a login that is refused has no PDUs after it".to_owned())
+        }
+        _ if is_of_script(what) && part().any(|step| matches!(step.what, What::Refuses)) => {
+            Err("a login that is refused has no PDUs after it".to_owned())
+        }
+        What::Said(demand) => {
+            let proposed = |key: &str| {
+                part().any(|step| matches!(&step.what, What::Propose(pairs) if pairs.iter().any(|(name, _)| name == key)))
+            };
+            match demand.keys().find(|key| !keys::ALL.contains(key) && !proposed(key)) {
+                Some(key) => Err(format!("`{key}` is no key of RFC 7143 13, and no line before proposes it")),
+                None => Ok(()),
+            }
+        }
         // A script acts when something comes.
         What::Send(_) | What::Break if tested == Tested::Initiator && !awaited => {
             Err("a target speaks after it has received: write an `I<` line before".to_owned())
@@ -473,6 +497,22 @@ fn step(tested: Tested, text: &str, after_all: bool) -> Result<What, String> {
         "I>" if tested == Tested::Target && first_word(rest) == "keys" => {
             Offer::parse(&rest["keys".len()..]).map(What::Offer)
         }
+        "T>" if tested == Tested::Initiator && first_word(rest) == "keys" => {
+            Answer::parse(&rest["keys".len()..]).map(What::Answer)
+        }
+        "T>" if tested == Tested::Initiator && first_word(rest) == "proposes" => {
+            match Offer::parse(&rest["proposes".len()..])? {
+                Offer { transit: false, pairs } if !pairs.is_empty() => Ok(What::Propose(pairs)),
+                _ => {
+                    Err("a target proposes keys with values: write `T> proposes MaxBurstLength=4096`"
+                        .to_owned())
+                }
+            }
+        }
+        "I<" if tested == Tested::Initiator && first_word(rest) == "keys" => {
+            Demand::parse(rest["keys".len()..].trim()).map(What::Said)
+        }
+        "I<" if tested == Tested::Initiator && rest == "refused" => Ok(What::Refuses),
         _ if word == sends => PduLine::parse(rest).map(What::Send).map_err(|error| error.to_string()),
         _ if word == awaits => awaited(tested, rest, after_all, false).map(What::Await),
         _ => {
@@ -590,6 +630,13 @@ mod tests {
             ("C> a read=512\nC< a went", "`went`"),
             ("I2< NopOut", "`I2<`: a row for initiators follows one connection"),
             ("gap n", "`gap` begins no step"),
+            ("T> keys A", "`A` is no answer"),
+            ("T> proposes", "a target proposes keys with values"),
+            ("T> proposes T", "a target proposes keys with values"),
+            ("I< keys MaxBurst=1", "`MaxBurst` is no key of RFC 7143 13"),
+            ("I< keys MaxBurstLength<=x", "`x` is no number"),
+            ("C> a read=512\nI< ScsiCommand itt=a\nI< refused", "a login that is refused has no PDUs"),
+            ("C> a read=512\nI< refused\nI< ScsiCommand itt=a", "a login that is refused has no PDUs"),
             ("C> a read=512\nC<", "how it may end"),
         ] {
             let text = format!("row DAT-01 t\nwith\n{steps}\n");

@@ -313,14 +313,18 @@ impl Script {
                     }
                     break;
                 }
-                // The last four are for targets only.
+                // They are for targets only, or belong to the login.
                 What::Session { .. }
                 | What::Call(_)
                 | What::Returned { .. }
                 | What::Login { .. }
                 | What::Offer(_)
                 | What::Join
-                | What::Gap(_) => {}
+                | What::Gap(_)
+                | What::Answer(_)
+                | What::Propose(_)
+                | What::Said(_)
+                | What::Refuses => {}
             }
             self.next += 1;
         }

@@ -136,7 +136,12 @@ impl<'a> Stage<'a> {
                 self.names.set(name, cmd_sn.0);
                 Ok(())
             }
-            What::Call(_) | What::Returned { .. } => fail!("a call is for an initiator"),
+            What::Call(_)
+            | What::Returned { .. }
+            | What::Answer(_)
+            | What::Propose(_)
+            | What::Said(_)
+            | What::Refuses => fail!("the step is for an initiator"),
         }
     }
 

@@ -58,6 +58,11 @@ fn rows_fail_where_the_initiator_differs() {
             "with\nC> a flush\nC> b read=512\nI< ScsiCommand itt=b\nT> DataIn itt=c",
             "x.rows:6: `itt=c` is no number",
         ),
+        ("with\nC> a read=512\nI< refused", "x.rows:4: the login succeeded"),
+        (
+            "with\nT> proposes X-a=1\nC> a read=512\nI< keys X-a=7",
+            "x.rows:5: expected keys X-a=7, the initiator says",
+        ),
         (
             "case one: 512\nwith\nC> a read={case}\nI< ScsiCommand itt=a W",
             "one: x.rows:5: expected ScsiCommand itt=a W",
@@ -82,6 +87,11 @@ fn rows_apply_where_the_initiator_offers_what_they_need() {
             format!("with InitialR2T=No\nC> a read=512\nwith TaskReporting=FastAbort\n{wrong}"),
             "the initiator does not offer TaskReporting",
         ),
+        (
+            "with\nT> keys TaskReporting=RFC3720\nC> a read=512\nI< refused".to_owned(),
+            "the initiator does not offer TaskReporting",
+        ),
+        (format!("when MaxConnections=4\n{wrong}"), "the initiator negotiates MaxConnections=1"),
     ] {
         match verdict(&steps) {
             Verdict::NotApplicable { why } => assert!(why.contains(words), "{steps}: {why}"),
