@@ -42,5 +42,15 @@ database_mount() { mount -t ext4 -o noatime "$DISK" $MOUNT; }
 # database_start [OPTIONS]: options of the server
 database_start() { pg pg_ctl -D $DATA -w -t 240 -l "$OUT/postgres.log" ${1:+-o "$1"} start; }
 
-# database_stop [fast|immediate]: immediate is a crash of the server
-database_stop() { pg pg_ctl -D $DATA -w -t 240 -m "${1:-fast}" stop; }
+# database_stop [fast|immediate]: immediate is a crash of the server. pg_ctl returns when the server has removed its file; the server itself
+# leaves $DATA, which an unmount needs, a moment later.
+database_stop() {
+  local server
+  server=$(head -n 1 $DATA/postmaster.pid) && pg pg_ctl -D $DATA -w -t 240 -m "${1:-fast}" stop || return 1
+  for _ in $(seq 100); do
+    [ -e "/proc/$server/cwd" ] || return 0
+    sleep 0.1
+  done
+  echo "the server, process $server, has not ended after 10 s"
+  return 1
+}
