@@ -72,10 +72,16 @@ module sweep_queue #(
   // An entry that waits for the front is looked at in the ring.
   wire [Count-1:0] behind = peek_at_i - Count'(valid_o);
   wire [Count-1:0] place = Count'(head) + behind;
+  // What is read goes to a register and nowhere else: then the ring is in block RAM. The front and the ring meet behind it.
+  logic [Width-1:0] peeked, front_before;
+  logic is_front;
   always_ff @(posedge clk) begin
     peek_valid_o <= !sweeping_o && peek_at_i < stored + Count'(valid_o);
-    peek_o <= valid_o && peek_at_i == '0 ? front_o : ring[place>=Count'(Depth) ? At'(place - Count'(Depth)) : At'(place)];
+    is_front <= valid_o && peek_at_i == '0;
+    front_before <= front_o;
+    peeked <= ring[place>=Count'(Depth) ? At'(place - Count'(Depth)) : At'(place)];
   end
+  assign peek_o = is_front ? front_before : peeked;
 `ifndef SYNTHESIS
   always_ff @(posedge clk) begin
     if (!rst) begin

@@ -1,8 +1,9 @@
 // Joins segments of any number of words to a stream of whole beats.
 //
-//   words, data --<< words--> ( or ) --> [ window: 3 beats ] --> [ beat ] --> count, data
+//   words, data --rotated to the lane behind the last word--> [ ring: 3 rows of a lane for each word ] --row--> [ beat ] --> count, data
 //
-// A beat that is not full leaves only when nothing follows at once. A beat that waits stays as it is.
+// A beat leaves whole, or with all that is left; so each begins at lane 0, and nothing is shifted on the way out. A beat that is not full leaves
+// only when nothing follows at once. A beat that waits stays as it is.
 `default_nettype none
 module tx_pack #(
     // Bytes of a beat: a multiple of 4.
@@ -25,8 +26,13 @@ module tx_pack #(
 );
   localparam int unsigned Words = Bytes / 4;
   localparam int unsigned Have = $clog2(Bytes);
-  logic [24*Bytes-1:0] window;
+  localparam int unsigned Lane = $clog2(Words);
+  logic [2:0][Words-1:0][31:0] rows;
+  // The row that leaves next, and those behind it; the words from there on.
+  logic [1:0] first, second, third;
   logic [Have-1:0] have;
+  assign second  = first == 2'd2 ? 2'd0 : first + 2'd1;
+  assign third   = second == 2'd2 ? 2'd0 : second + 2'd1;
   assign empty_o = have == '0 && !valid_o;
   assign ready_o = have <= Have'(2 * Words);
   wire accept = valid_i && ready_o;
@@ -34,13 +40,21 @@ module tx_pack #(
   wire load = (!valid_o || ready_i) && (full || (!valid_i && have != '0));
   wire [Have-1:0] give = full ? Have'(Words) : have;
   wire [Have-1:0] taken = load ? give : '0;
-  wire [Have-1:0] left = have - taken;
-  wire [24*Bytes-1:0] kept = !load ? window : full ? {{8 * Bytes{1'b0}}, window[24*Bytes-1:8*Bytes]} : '0;
+  // Where the next word goes. Two whole rows and a word never wait: `third` is the last.
+  wire [Lane-1:0] lane = have[Lane-1:0];
+  wire [1:0] row = have[Have-1:Lane] == '0 ? first : have[Have-1:Lane] == 2'd1 ? second : third;
+  wire [1:0] after = row == 2'd2 ? 2'd0 : row + 2'd1;
   always_ff @(posedge clk) begin
-    window <= rst ? '0 : kept | ({{16 * Bytes{1'b0}}, accept ? data_i : '0} << {left, 5'd0});
-    have   <= rst ? '0 : left + (accept ? Have'(words_i) : '0);
+    for (int unsigned j = 0; j < Words; j++) begin
+      // The word that goes to lane j.
+      automatic logic [Lane-1:0] from = Lane'(j) - lane;
+      if (accept && {1'b0, from} < words_i) rows[Lane'(j)<lane?after : row][j] <= data_i[32*from+:32];
+    end
+    have <= rst ? '0 : have - taken + (accept ? Have'(words_i) : '0);
+    if (rst) first <= '0;
+    else if (load && full) first <= second;
     if (load) begin
-      data_o  <= window[8*Bytes-1:0];
+      for (int unsigned j = 0; j < Words; j++) data_o[32*j+:32] <= rows[first][j] & {32{j < 32'(give)}};
       count_o <= {give[Have-2:0], 2'b00};
     end
     valid_o <= !rst && (load || (valid_o && !ready_i));
@@ -52,8 +66,6 @@ module tx_pack #(
       else $error("tx_pack: more words than the window holds");
       assert (!accept || (words_i != '0 && 32'(words_i) <= Words))
       else $error("tx_pack: a segment with no words, or too many");
-      assert (window >> {have, 5'd0} == '0)
-      else $error("tx_pack: something lies above the words");
     end
   end
 `endif
