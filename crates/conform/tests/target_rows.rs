@@ -189,7 +189,23 @@ fn a_wrong_answer_about_order_or_tasks_fails_its_row() {
             _ => Incoming::Serve,
         })
     };
+    // After the logout it answers a command, and then ends the connection.
+    let talks_on = || {
+        Behaviour::good().every(Opcode::LogoutResponse, |scene, frame| {
+            vec![Act::Send(frame), Act::Send(Frame::of(good(Itt(0x7777), scene))), Act::Close]
+        })
+    };
+    // A Reject returns another header than was sent.
+    let other_header = || {
+        changing(Opcode::Reject, |frame| {
+            let mut header = frame.data_bytes().to_vec();
+            header[40] ^= 1;
+            frame.data(header)
+        })
+    };
     let one_connection = vec![
+        ("LGO-03", talks_on()),
+        ("RSP-04", other_header()),
         ("NUM-02", early()),
         ("NUM-03", early()),
         ("NUM-04", busy()),

@@ -487,6 +487,7 @@ mod tests {
         backup.process = backup.command.spawn().unwrap();
         backup.finish().unwrap();
         assert_eq!((backup.mb_per_s().unwrap(), backup.read_bytes), (4.0, 4_000_000));
+        assert!(script("exec sleep 60").mb_per_s().is_err(), "nothing is moved yet");
         // One that is not done counts by what it has written.
         fs::write(&copy, "of the copy before").unwrap();
         let mut half = script("head -c 1000000 /dev/urandom > \"$1\"; echo; exec sleep 60");

@@ -9,6 +9,7 @@ use crate::Stop;
 use crate::evil::{Act, Behaviour, EvilConfig, EvilTexts};
 use crate::initiator::{OpResult, Played, Stage, pairs_of, reworded};
 use crate::initiator::{Play as Setting, RowResult};
+use crate::login::value_of;
 use crate::script::{fail, section, skip};
 use iscsi_wire::{Opcode, keys};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,7 +25,20 @@ const ASKED: &[(&str, &str)] = &[
     (keys::DATA_SEQUENCE_IN_ORDER, "data_sequence_in_order"),
     (keys::MAX_CONNECTIONS, "connections"),
     (keys::ERROR_RECOVERY_LEVEL, "erl"),
+    (keys::TASK_REPORTING, "task_reporting"),
 ];
+
+/// A value as a play's URL has it: `FastAbort` is `fast_abort` there.
+fn setting_of(value: &str) -> String {
+    let mut words = String::new();
+    for c in value.chars() {
+        if c.is_ascii_uppercase() && !words.is_empty() {
+            words.push('_');
+        }
+        words.push(c.to_ascii_lowercase());
+    }
+    words
+}
 
 /// Plays all cases of a row.
 pub(crate) fn play_with_initiator(row: &Row, stage: &Stage<'_>) -> RowResult {
@@ -101,7 +115,7 @@ impl<'a> Part<'a> {
                 config = config.key(key, value);
             }
             if let Some((_, word)) = ASKED.iter().find(|(one, _)| one == key) {
-                setting = setting.set(word, &value.to_lowercase());
+                setting = setting.set(word, &setting_of(value));
             }
         }
         setting.config(config)
@@ -163,9 +177,16 @@ impl<'a> Part<'a> {
     fn said(&self, row: &Row, played: &Played) -> RowResult {
         let said = played.offered(1);
         let offers = |key: &str| said.iter().any(|(name, _)| name == key);
-        if let Some(key) = self.login.answers.iter().flat_map(|answer| answer.keys()).find(|key| !offers(key))
-        {
+        let answered: Vec<&str> = self.login.answers.iter().flat_map(|answer| answer.keys()).collect();
+        if let (Some(key), false) = (answered.first(), answered.iter().any(|key| offers(key))) {
             skip!("the initiator does not offer {key}");
+        }
+        // An answer is wrong only after the offer that the row asks for.
+        let asked = self.values.iter().filter(|wanted| self.login.refuses.is_some() && !wanted.at_most);
+        for Wanted { key, value, .. } in asked {
+            if let Some(offer) = value_of(&said, key).filter(|offer| offer != value) {
+                skip!("the initiator offers {key}={offer}, the row needs {value}");
+            }
         }
         for (line, demand) in &self.login.said {
             if !demand.is_met(&said, false) {

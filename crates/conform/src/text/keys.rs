@@ -42,23 +42,25 @@ impl Answer {
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let mut answer = Answer::default();
         for word in words(text)? {
+            let wrong = || {
+                format!(
+                    "`{word}` is no answer: write `MaxBurstLength=4096`, `!MaxBurstLength`, or `+TargetAlias=disk`"
+                )
+            };
             let pair =
-                |word: &str| word.split_once('=').map(|(key, value)| (key.to_owned(), value.to_owned()));
-            match (word.strip_prefix('!'), word.strip_prefix('+').map(pair), pair(&word)) {
-                (Some(key), ..) => answer.silent.push(key.to_owned()),
-                (_, Some(Some(more)), _) => answer.also.push(more),
-                (_, None, Some(other)) => answer.instead.push(other),
-                _ => {
-                    return Err(format!(
-                        "`{word}` is no answer: write `MaxBurstLength=4096`, `!MaxBurstLength`, or `+TargetAlias=disk`"
-                    ));
-                }
+                |text: &str| text.split_once('=').map(|(key, value)| (key.to_owned(), value.to_owned()));
+            if let Some(key) = word.strip_prefix('!') {
+                answer.silent.push(key.to_owned());
+            } else if let Some(more) = word.strip_prefix('+') {
+                answer.also.push(pair(more).ok_or_else(wrong)?);
+            } else {
+                answer.instead.push(pair(&word).ok_or_else(wrong)?);
             }
         }
         Ok(answer)
     }
 
-    /// The keys whose answer differs: the initiator must offer them.
+    /// The keys whose answer differs: the initiator must offer one of them.
     pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
         self.instead.iter().map(|(key, _)| key.as_str()).chain(self.silent.iter().map(String::as_str))
     }

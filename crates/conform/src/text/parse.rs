@@ -338,7 +338,7 @@ fn numbered(tested: Tested, text: &str) -> Result<(u8, String), String> {
 
 impl What {
     /// Does a session or a login begin with it?
-    fn begins(&self) -> bool {
+    pub(super) fn begins(&self) -> bool {
         matches!(self, What::Session { .. } | What::Login { .. })
     }
 
@@ -398,11 +398,11 @@ fn check_place(tested: Tested, before: &[Step], on: u8, what: &What) -> Result<(
     };
     let awaited = part().any(|step| matches!(step.what, What::Await(_)));
     let is_of_script = |what: &What| matches!(what, What::Send(_) | What::Await(_) | What::Break);
+    let refuses = |what: &What| matches!(what, What::Refuses);
     match what {
-        What::Refuses if part().any(|step| is_of_script(&step.what)) => {
-            Err("a login that is refused has no PDUs after it".to_owned())
-        }
-        _ if is_of_script(what) && part().any(|step| matches!(step.what, What::Refuses)) => {
+        _ if is_of_script(what) && part().any(|step| refuses(&step.what))
+            || refuses(what) && part().any(|step| is_of_script(&step.what)) =>
+        {
             Err("a login that is refused has no PDUs after it".to_owned())
         }
         What::Said(demand) => {

@@ -11,13 +11,15 @@ use crate::target::bundle::Bundle;
 use crate::target::talk::{Taken, Talk};
 use crate::target::{Ctx, RowResult, RowSession};
 use crate::{Command, LoginScript, PeerError, Stop};
-use iscsi_wire::{Cid, CmdSn, Itt, LineError, Names, Pdu, PduLine, Usual, keys};
+use iscsi_wire::{Bhs, Cid, CmdSn, Itt, LineError, Names, Pdu, PduLine, Usual, keys};
 use std::collections::BTreeMap;
 
 /// Plays all cases of a row.
 pub(crate) fn play_with_target(row: &Row, ctx: &Ctx) -> RowResult {
+    let (mut parts, mut left_out) = (0, Vec::new());
     for Play { case, steps } in &row.plays {
         let mut stage = Stage::new(ctx);
+        parts += steps.iter().filter(|step| step.what.begins()).count();
         for Step { line, on, what } in steps {
             stage.on = usize::from(*on);
             stage.step(what).map_err(|stop| match stop {
@@ -26,6 +28,13 @@ pub(crate) fn play_with_target(row: &Row, ctx: &Ctx) -> RowResult {
                 other => other,
             })?;
         }
+        left_out.extend(stage.left_out);
+    }
+    // If nothing applies, the row does not.
+    if left_out.len() == parts
+        && let Some(why) = left_out.pop()
+    {
+        return Err(Stop::NotApplicable(why));
     }
     match ctx.finding_of(&row.id) {
         Some(words) => fail!("{words}"),
@@ -59,10 +68,16 @@ struct Stage<'a> {
     kept: Vec<(usize, Received)>,
     /// Pings that wait for their answer, and their data.
     pings: Vec<(Itt, Vec<u8>)>,
+    /// Task management functions that wait for their answer.
+    functions: Vec<Itt>,
+    /// What the row has sent.
+    headers: Vec<Bhs>,
     /// The session has ended as it may, or was not granted: what follows up to the next one does not apply.
     over: bool,
     /// What the session needs may be missing.
     optional: bool,
+    /// Why sessions were left out.
+    left_out: Vec<String>,
 }
 
 /// A login that is under way.
@@ -89,8 +104,11 @@ impl<'a> Stage<'a> {
             tasks: BTreeMap::new(),
             kept: Vec::new(),
             pings: Vec::new(),
+            functions: Vec::new(),
+            headers: Vec::new(),
             over: false,
             optional: false,
+            left_out: Vec::new(),
         }
     }
 
@@ -103,8 +121,9 @@ impl<'a> Stage<'a> {
             self.optional = matches!(what, What::Session { optional: true, .. }) && !self.ctx.only_usual();
         }
         match self.take(what) {
-            Err(Stop::NotApplicable(_)) if self.optional => {
+            Err(Stop::NotApplicable(why)) if self.optional => {
                 (self.session, self.over) = (None, true);
+                self.left_out.push(why);
                 Ok(())
             }
             other => other,
@@ -171,6 +190,8 @@ impl<'a> Stage<'a> {
     fn begin(&mut self, values: &[Wanted], first_cmd_sn: Option<u32>) -> RowResult {
         self.tasks.clear();
         self.pings.clear();
+        self.functions.clear();
+        self.headers.clear();
         self.kept.clear();
         self.names = Names::default();
         let session = self.ctx.session_with(|script| {
@@ -241,6 +262,7 @@ impl<'a> Stage<'a> {
         if line.flag("bad_digest") {
             frame = frame.data_digest(DigestWish::Flip(0x40));
         }
+        self.headers.push(frame.bhs());
         match self.session()?.peer.send(&frame) {
             Ok(()) => {}
             // A later step sees it.
@@ -263,6 +285,7 @@ impl<'a> Stage<'a> {
                 self.tasks.entry(name).or_insert(Task { sent, watch, at, holds, received: 0 });
             }
             (Pdu::NopOut(ping), _) => self.pings.push((ping.itt, frame.data_bytes().to_vec())),
+            (Pdu::TaskManagementRequest(request), _) => self.functions.push(request.itt),
             // From here on the row says what happens to the command.
             (_, name) => {
                 let task = name.and_then(|name| self.tasks.get_mut(&name));
@@ -415,16 +438,18 @@ impl<'a> Stage<'a> {
                 Came::Nothing => fail!("expected {}, nothing came", words()),
                 Came::Close => fail!("expected {}, the target closed the connection", words()),
             };
-            if found.is_some() {
+            if let Some(Alternative::Pdu(line)) = found.and_then(|at| alternatives.get(at)) {
+                if line.text("of_itt").is_some()
+                    && !self.headers.iter().any(|sent| rx.data.starts_with(sent.as_bytes()))
+                {
+                    fail!("{got} returns a header that was not sent");
+                }
                 return self.goes_on(&rx, false).map(|_| ());
             }
             let told = matches!(rx.pdu(), Ok(Pdu::AsyncMessage(_)));
-            if wanted.after_all && (told || !self.ends(&rx, alternatives)) {
-                let apart = told || matches!(rx.pdu(), Ok(Pdu::TaskManagementResponse(_)));
-                if apart || self.goes_on(&rx, true)? {
-                    self.kept.extend((apart || is_end(&rx)).then_some((self.on, rx)));
-                    continue;
-                }
+            if wanted.after_all && (told || (!self.ends(&rx, alternatives) && self.goes_on(&rx, true)?)) {
+                self.kept.extend((told || is_end(&rx)).then_some((self.on, rx)));
+                continue;
             }
             // A target that is about to close the connection may announce it first.
             if told && !self.ctx.only_usual() {
@@ -463,6 +488,11 @@ impl<'a> Stage<'a> {
     /// row, or ends one in another way than with GOOD.
     fn goes_on(&mut self, rx: &Received, serve: bool) -> Result<bool, Stop> {
         let itt = rx.bhs.itt();
+        if let Ok(Pdu::TaskManagementResponse(_)) = rx.pdu() {
+            // One for each function.
+            let asked = self.functions.iter().position(|function| *function == itt);
+            return Ok(asked.map(|at| self.functions.swap_remove(at)).is_some());
+        }
         if let Some(at) = self.pings.iter().position(|(ping, _)| *ping == itt && !itt.is_reserved()) {
             let (_, mut data) = self.pings.swap_remove(at);
             data.truncate(self.session()?.params.max_recv_data_segment_length as usize);
@@ -511,12 +541,12 @@ fn connection(session: &mut Option<Bundle>, on: usize) -> Result<&mut RowSession
 
 /// What has come when two pings are answered, if anything; `about` is the tag that it must have.
 fn after_pings(session: &mut RowSession, about: Option<Itt>) -> Result<Option<Received>, PeerError> {
-    session.ping()?;
-    session.ping()?;
+    let answered = session.ping().and_then(|()| session.ping());
     match about {
         Some(itt) if session.stashed(itt).is_some() => session.next_for(itt).map(Some),
         None if session.any_stashed().is_some() => session.next().map(Some),
-        _ => Ok(None),
+        // What came before the end of the connection counts first.
+        _ => answered.map(|()| None),
     }
 }
 

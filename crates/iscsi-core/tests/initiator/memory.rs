@@ -14,7 +14,7 @@ use iscsi_core::initiator::{
     Action, Command, Ending, InitiatorLogin, InitiatorSession, LoginConfig, SessionConfig,
 };
 use iscsi_core::names::IscsiName;
-use iscsi_core::params::Bounds;
+use iscsi_core::params::{Bounds, TaskReporting};
 use iscsi_core::pdu_reader::{PduReader, RxPdu};
 use iscsi_core::pdu_writer::{PduWriter, TxPdu};
 use iscsi_core::wire::{Cid, CmdSn, Isid, Lun, MAX_DATA_SEGMENT_LENGTH};
@@ -123,6 +123,9 @@ struct Seat {
 fn bounds(url: &DriveUrl) -> Bounds {
     let mut bounds = Bounds::default();
     let number = |key: &str, usual: u32| url.setting(key).and_then(|v| v.parse().ok()).unwrap_or(usual);
+    if url.setting("task_reporting") == Some("fast_abort") {
+        bounds.task_reporting = TaskReporting::FastAbort;
+    }
     bounds.bursts.initial_r2t = url.setting("initial_r2t") == Some("yes");
     bounds.bursts.immediate_data = url.setting("immediate_data") != Some("no");
     bounds.bursts.max_burst_length = number("max_burst_length", bounds.bursts.max_burst_length);

@@ -203,6 +203,8 @@ fn rows_apply_where_the_target_grants_what_they_need() {
         let steps = format!("{part}\nwith\nT< Reject");
         assert!(verdict_of(lenient(generous()), &steps).is_fail(), "{part}: what follows is played");
     }
+    let nothing = verdict_of(lenient(generous()), "when MaxConnections=99\nT< Reject");
+    assert!(matches!(nothing, Verdict::NotApplicable { .. }), "no part of the row applies: {nothing:?}");
     assert!(
         verdict("with\nI> ScsiCommand itt=a F write=4096\nT? R2t itt=a offset=512").is_fail(),
         "not the length"
