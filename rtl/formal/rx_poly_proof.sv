@@ -68,6 +68,7 @@ module rx_poly_proof
       // The header of a PDU is there before its lengths are read, and no PDU lies across the one that is followed.
       assume (!planned_i || (!hold && next_ + Bhs <= accepted && {40'd0, length_i} >= Bhs));
       assume (!planned_i || next_ >= watched || after == watched || watched >= after + Bhs);
+      // The state is MOVES; the frontend fails at a constant of an instance.
       assume (!arrives_i || changes.state == 2'd2);
 
       // The PDU has its polynomial, and the change travels with it if the CRC units have another one.

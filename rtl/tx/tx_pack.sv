@@ -40,7 +40,7 @@ module tx_pack #(
   wire load = (!valid_o || ready_i) && (full || (!valid_i && have != '0));
   wire [Have-1:0] give = full ? Have'(Words) : have;
   wire [Have-1:0] taken = load ? give : '0;
-  // Where the next word goes. Two whole rows and a word never wait: `third` is the last.
+  // Where the next word goes: nothing is taken while more than two rows of words wait, so there are three at most.
   wire [Lane-1:0] lane = have[Lane-1:0];
   wire [1:0] row = have[Have-1:Lane] == '0 ? first : have[Have-1:Lane] == 2'd1 ? second : third;
   wire [1:0] after = row == 2'd2 ? 2'd0 : row + 2'd1;

@@ -661,12 +661,12 @@ template <class Model> struct Engine : Simulation<Model> {
 template <class Model> static void *engine_new(int seed) {
   auto *engine = new Engine<Model>(seed);
   engine->context.fatalOnError(false);
-  engine->context.traceEverOn(true);
-  engine->model.trace(&engine->waveform, 99);
   return static_cast<Simulation<Model> *>(engine);
 }
 template <class Model> static int engine_trace(void *pointer, const char *path) {
   auto *engine = static_cast<Engine<Model> *>(enter<Model>(pointer));
+  engine->context.traceEverOn(true);
+  engine->model.trace(&engine->waveform, 99);
   engine->waveform.open(path);
   return engine->waveform.isOpen();
 }

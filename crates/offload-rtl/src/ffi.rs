@@ -39,28 +39,17 @@ impl<In, Out> Functions<In, Out> {
 
 /// The table of one model's functions in the shim. `In` and `Out` are the same as in the shim: its ports, which nobody else needs to see.
 macro_rules! model {
-    ($table:ident, $inputs:ty, $outputs:ty, $new:ident, $free:ident, $cycle:ident) => {
+    ($table:ident, $inputs:ty, $outputs:ty, $new:ident, $free:ident, $cycle:ident $(, $trace:ident)?) => {
         // SAFETY: these are the signatures of the shim's functions, and its structs have the layout of ours.
         unsafe extern "C" {
             fn $new(seed: std::ffi::c_int) -> *mut std::ffi::c_void;
             fn $free(simulation: *mut std::ffi::c_void);
             fn $cycle(simulation: *mut std::ffi::c_void, inputs: *const $inputs, outputs: *mut $outputs);
+            $(fn $trace(simulation: *mut std::ffi::c_void, path: *const std::ffi::c_char) -> std::ffi::c_int;)?
         }
         const $table: $crate::ffi::Functions<$inputs, $outputs> =
-            // SAFETY: the shim makes the three for one model.
-            unsafe { $crate::ffi::Functions::of($new, $free, $cycle) };
-    };
-    ($table:ident, $inputs:ty, $outputs:ty, $new:ident, $free:ident, $cycle:ident, $trace:ident) => {
-        // SAFETY: these are the signatures of the shim's functions, and its structs have the layout of ours.
-        unsafe extern "C" {
-            fn $new(seed: std::ffi::c_int) -> *mut std::ffi::c_void;
-            fn $free(simulation: *mut std::ffi::c_void);
-            fn $cycle(simulation: *mut std::ffi::c_void, inputs: *const $inputs, outputs: *mut $outputs);
-            fn $trace(simulation: *mut std::ffi::c_void, path: *const std::ffi::c_char) -> std::ffi::c_int;
-        }
-        const $table: $crate::ffi::Functions<$inputs, $outputs> =
-            // SAFETY: the shim makes the four for one model.
-            unsafe { $crate::ffi::Functions::of($new, $free, $cycle).traced_by($trace) };
+            // SAFETY: the shim makes them for one model.
+            unsafe { $crate::ffi::Functions::of($new, $free, $cycle)$(.traced_by($trace))? };
     };
 }
 pub(crate) use model;

@@ -94,10 +94,11 @@ fn a_waveform_has_the_signals_of_the_circuit() {
         traced.trace(&path).expect("a file that can be written");
         let cycles = scene.play(traced).iter().map(|phase| phase.ports.len()).sum::<usize>();
         let bytes = std::fs::read(&path).expect("a waveform");
-        // The header block, its length, and start and end of time (the format of GTKWave).
+        // The header block, its length, start and end of time, and the number of signals (the format of GTKWave).
         let number = |at: usize| u64::from_be_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         assert_eq!((bytes[0], number(1)), (0, 329));
-        let end = number(17);
+        let (end, signals) = (number(17), number(49));
+        assert!(signals > 5000, "{signals} signals: those of the modules too");
         assert!(end >= 10 * cycles as u64, "{end} ticks for {cycles} cycles");
     }
     let why = engine().trace(&folder.join("nowhere/waveform.fst")).expect_err("no folder");

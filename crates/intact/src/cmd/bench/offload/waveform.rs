@@ -48,7 +48,7 @@ fn text(written: &Written) -> String {
     let phases = written.phases.iter().map(|part| format!("  {:>4} cycles  {}\n", part.cycles, part.name));
     let all: String = phases.collect();
     format!(
-        "{}: {TICKS} ticks a cycle; the engine is reset and opens its connection, then\n{all}\
+        "{}: {TICKS} ticks a cycle; after its reset the engine opens its connection, then\n{all}\
          GTKWave and Surfer show it; `engine` is the circuit of rtl/engine/engine.sv.\n",
         written.file.display()
     )
