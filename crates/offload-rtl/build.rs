@@ -18,18 +18,24 @@ mod models {
     const NARROW: &[&str] = &["crc/crc_unit", "crc/crc_loader"];
     const WIDE: &[&str] = &["crc/crc_pkg", "crc/crc_wide"];
     const CREDIT: &[&str] = &["common/credit_fifo", "common/credit_sender"];
-    const RX: &[&str] =
-        &["rx/rx_window", "rx/rx_scout", "rx/rx_poly", "rx/rx_crc", "rx/rx_check", "rx/rx_packet"];
+    const RX: &[&str] = &[
+        "common/stream_window",
+        "rx/rx_scout",
+        "rx/rx_poly",
+        "crc/beat_crc",
+        "crc/crc_pair",
+        "rx/rx_check",
+        "rx/rx_packet",
+    ];
 
     const BUFFER: &[&str] = &["rx/rx_buffer", "rx/rx_checked"];
 
-    /// The CRC unit of a beat's width, for whoever does not have all of `RX`.
-    const BEAT_CRC: &[&str] = &["rx/rx_crc"];
+    /// What `TX` shares with `RX`, for whoever does not have all of that.
+    const SHARED: &[&str] = &["common/stream_window", "crc/beat_crc", "crc/crc_pair"];
 
     const TX: &[&str] = &[
         "common/engine_pkg",
         "tx/tx_pkg",
-        "tx/tx_window",
         "common/sweep_queue",
         "tx/tx_pack",
         "tx/tx_segment",
@@ -95,16 +101,16 @@ mod models {
             "Vengine_tx64",
             "engine_tx",
             &["Bytes=8", "BufferBytes=4096"],
-            &[NARROW, WIDE, CREDIT, BEAT_CRC, TX, ENGINE],
+            &[NARROW, WIDE, CREDIT, SHARED, TX, ENGINE],
         ),
         (
             "Vengine_tx512",
             "engine_tx",
             &["Bytes=64", "BufferBytes=65536"],
-            &[NARROW, WIDE, CREDIT, BEAT_CRC, TX, ENGINE],
+            &[NARROW, WIDE, CREDIT, SHARED, TX, ENGINE],
         ),
-        ("Vtx64", "tx", &["Bytes=8", "BufferBytes=4096"], &[NARROW, WIDE, CREDIT, BEAT_CRC, TX]),
-        ("Vtx512", "tx", &["Bytes=64", "BufferBytes=65536"], &[NARROW, WIDE, CREDIT, BEAT_CRC, TX]),
+        ("Vtx64", "tx", &["Bytes=8", "BufferBytes=4096"], &[NARROW, WIDE, CREDIT, SHARED, TX]),
+        ("Vtx512", "tx", &["Bytes=64", "BufferBytes=65536"], &[NARROW, WIDE, CREDIT, SHARED, TX]),
         (
             "Vrx_engine64",
             "rx_engine",

@@ -20,6 +20,8 @@ module engine
     parameter int unsigned Elements = 65536,
     // Entries of the R2T table.
     parameter int unsigned R2ts = 2304,
+    // Data of the longest PDU of SEND_RAW, at most `BufferBytes`; a longer one is refused with `TABLE_FULL`.
+    parameter int unsigned RawBytes = BufferBytes,
     parameter logic [31:0] Poly = 32'h82f6_3b78
 ) (
     input  wire                      clk,
@@ -174,6 +176,7 @@ module engine
       .Bytes(Bytes),
       .BufferBytes(BufferBytes),
       .R2ts(R2ts),
+      .RawBytes(RawBytes),
       .Poly(Poly)
   ) transmit (
       .clk,

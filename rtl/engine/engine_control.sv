@@ -232,10 +232,12 @@ module engine_control
   assign raw_last_o = mem_last_i;
   assign raw_pdu_last_o = mem_last_i && (reading == RAW_DATA || !has_data);
   assign raw_words_o = W'((32'(mem_count_i) + 32'd3) / 32'd4);
+  // Beats but the last are full, so each begins at a multiple of its length: at 512 bit every byte has its place.
+  wire [5:0] beat_at = at[5:0] & ~6'(Bytes - 1);
   always_comb
     for (int unsigned i = 0; i < Bytes; i++) begin
       raw_data_o[8*i+:8] = mem_data_i[8*i+:8] & {8{i < 32'(mem_count_i)}};
-      if (reading == RAW_HEADER && 32'(at) + i < 48) raw_data_o[8*i+:8] = bhs[8*(6'(at)+6'(i))+:8];
+      if (reading == RAW_HEADER && 32'(at) + i < 48) raw_data_o[8*i+:8] = bhs[8*(beat_at+6'(i))+:8];
     end
   logic raw_over, raw_refused;
   assign raw_commit_o = raw_over && !raw_refused;

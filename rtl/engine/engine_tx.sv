@@ -17,6 +17,8 @@ module engine_tx
     // Largest data segment: 4096 or 65536.
     parameter int unsigned BufferBytes = 65536,
     parameter int unsigned R2ts = 2304,
+    // Data of the longest PDU of SEND_RAW; there is never room for a longer one.
+    parameter int unsigned RawBytes = BufferBytes,
     parameter logic [31:0] Poly = 32'h82f6_3b78
 ) (
     input  wire                      clk,
@@ -129,7 +131,7 @@ module engine_tx
 );
   localparam int unsigned W = $clog2(Bytes) - 1;
   // Beats of the longest PDU: BHS, AHS, data.
-  localparam int unsigned RawBeats = BufferBytes / Bytes + (1068 + Bytes - 1) / Bytes + 1;
+  localparam int unsigned RawBeats = RawBytes / Bytes + (1068 + Bytes - 1) / Bytes + 1;
   localparam int unsigned RawCount = $clog2(RawBeats + 1);
   wire closed = rst || !is_open_o;
 

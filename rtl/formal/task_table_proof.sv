@@ -5,7 +5,7 @@
 // As the tag is arbitrary, what holds for it holds for all: no tag has two entries, and no entry belongs to two tags.
 `default_nettype none
 module task_table_proof #(
-    parameter int unsigned Entries = 8,
+    parameter int unsigned Entries = 4,
     parameter int unsigned Width   = 4
 ) (
     input wire                    clk,
@@ -14,12 +14,12 @@ module task_table_proof #(
     input wire [            31:0] tag_i,
     input wire [       Width-1:0] entry_i,
     // Arbitrary, and always the same.
-    input wire [             31:0] watched
+    input wire [            31:0] watched
 );
   localparam int unsigned I = $clog2(Entries);
   localparam logic [2:0] LOOK_UP = 3'd1, ALLOCATE = 3'd2, WRITE_BACK = 3'd3, FREE = 3'd4;
   localparam logic [2:0] GOOD = 3'd0, NO_TASK = 3'd4, IN_USE = 3'd5, FULL = 3'd6;
-  logic answer_valid;
+  logic answer_valid, ready;
   logic [2:0] answer;
   logic [I-1:0] index;
   logic [Width-1:0] entry_out;
@@ -30,6 +30,7 @@ module task_table_proof #(
   ) table_ (
       .clk,
       .rst,
+      .ready_o(ready),
       .request_i,
       .tag_i,
       .entry_i,
@@ -51,21 +52,40 @@ module task_table_proof #(
   assign at_now = mine && asked == ALLOCATE ? index : at;
   assign entry_now = mine && (asked == ALLOCATE || asked == WRITE_BACK) ? given : entry;
 
-  logic [Entries-1:0] has_tag;
-  always_comb for (int unsigned i = 0; i < Entries; i++) has_tag[i] = table_.valid[i] && table_.tags[i] == watched;
+  // The rows of all digits, turned: for each entry and digit the values that the entry is said to have.
+  logic [Entries-1:0][7:0][15:0] values;
+  for (genvar d = 0; d < 8; d++) begin : g_digit
+    for (genvar v = 0; v < 16; v++) begin : g_value
+      for (genvar i = 0; i < Entries; i++) begin : g_entry
+        assign values[i][d][v] = table_.g_digit[d].rows[v][i];
+      end
+    end
+  end
 
-  // Entry i has the tag of an entry before it.
-  logic [Entries-1:0] pairs;
+  // The tag of each entry, which the table itself does not store.
+  logic [Entries-1:0][31:0] tags;
+  always_ff @(posedge clk) if (table_.allocates) tags[table_.free_at] <= tag_i;
+
+  // Entry i has the watched tag; it has the tag of an entry before it; it has other values than those of its tag. While the table is being
+  // emptied nothing is allocated, and rows that had their turn are empty.
+  logic [Entries-1:0] has_tag, pairs, wrong;
   always_comb begin
     pairs = '0;
-    for (int unsigned i = 0; i < Entries; i++)
+    wrong = '0;
+    for (int unsigned i = 0; i < Entries; i++) begin
+      has_tag[i] = table_.valid[i] && tags[i] == watched;
+      for (int unsigned d = 0; d < 8; d++)
+        if (!ready) wrong[i] = wrong[i] || table_.valid[i] || (values[i][d] & ((16'd1 << table_.emptied[3:0]) - 16'd1)) != '0;
+        else wrong[i] = wrong[i] || values[i][d] != (table_.valid[i] ? 16'd1 << tags[i][4*d+:4] : '0);
       for (int unsigned j = 0; j < i; j++)
-        pairs[i] = pairs[i] || (table_.valid[i] && table_.valid[j] && table_.tags[i] == table_.tags[j]);
+        pairs[i] = pairs[i] || (table_.valid[i] && table_.valid[j] && tags[i] == tags[j]);
+    end
   end
 
   always_ff @(posedge clk) begin
     begun <= 1'b1;
     if (!begun) assume (rst);
+    assume (ready || request_i != ALLOCATE);
     full <= &table_.valid;
     always_watched <= watched;
     if (begun) assume (watched == always_watched);
@@ -85,6 +105,7 @@ module task_table_proof #(
       // What the table holds.
       assert (has_tag == (held_now ? Entries'(1) << at_now : '0));
       assert (pairs == '0);
+      assert (wrong == '0);
       assert (!held_now || table_.entries[at_now] == entry_now);
     end
   end

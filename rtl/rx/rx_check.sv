@@ -3,37 +3,28 @@
 //   computed --> [ queue ] --+--> equal? --> [ queue ] --> good
 //   received --> [ queue ] --+                    (the oldest result in registers)
 //
-// Either can come first: the unit needs 17 cycles, and the stream can pause between a segment and its digest. All queues have a slot
+// Either can come first: the CRC unit needs 17 cycles, and the stream can pause between a segment and its digest. All queues have a slot
 // for each PDU that may be under way, so nothing asks them for room.
 `default_nettype none
 module rx_check #(
-    parameter int unsigned Bytes = 64,
-    parameter logic [31:0] Poly  = 32'h82f6_3b78,
     parameter int unsigned Depth = 32
 ) (
-    input  wire                clk,
-    input  wire                rst,
-    input  wire                restart_i,
-    // See rx_crc.
-    input  wire                set_i,
-    input  crc_pkg::polynomial_t poly_i,
-    // The segment, if it has a digest.
-    input  wire                valid_i,
-    output logic               ready_o,
-    input  wire                last_i,
-    input  wire  [Bytes/4-1:0] keep_i,
-    input  wire  [8*Bytes-1:0] data_i,
+    input  wire         clk,
+    // Power-up and restart: what is under way is dropped.
+    input  wire         clear,
+    // The digest of the next segment, computed.
+    input  wire         computed_valid_i,
+    input  wire  [31:0] computed_i,
     // Its digest from the stream.
-    input  wire                digest_valid_i,
-    input  wire  [       31:0] digest_i,
+    input  wire         digest_valid_i,
+    input  wire  [31:0] digest_i,
     // Whether the oldest segment's digest matches.
-    output logic               valid_o,
-    output logic               good_o,
-    input  wire                pop_i
+    output logic        valid_o,
+    output logic        good_o,
+    input  wire         pop_i
 );
-  wire clear = rst || restart_i;
-  logic computed_push, computed_valid, received_valid;
-  logic [31:0] computed_digest, computed, received;
+  logic computed_valid, received_valid;
+  logic [31:0] computed, received;
   // The packet controller counts for these queues, by the credits of its PDUs.
   logic unused_computed_credit, unused_received_credit, unused_result_credit, result_valid, result;
   wire fetch = result_valid && (!valid_o || pop_i);
@@ -45,30 +36,13 @@ module rx_check #(
     valid_o <= !clear && (fetch || (valid_o && !pop_i));
     if (fetch) good_o <= result;
   end
-  rx_crc #(
-      .Bytes(Bytes),
-      .Poly (Poly)
-  ) crc (
-      .clk,
-      .rst,
-      .restart_i,
-      .set_i,
-      .poly_i,
-      .valid_i,
-      .ready_o,
-      .last_i,
-      .keep_i,
-      .data_i,
-      .digest_valid_o(computed_push),
-      .digest_o(computed_digest)
-  );
   credit_fifo #(
       .Depth(Depth)
   ) computed_queue (
       .clk,
       .rst(clear),
-      .push_i(computed_push && !clear),
-      .data_i(computed_digest),
+      .push_i(computed_valid_i && !clear),
+      .data_i(computed_i),
       .credit_o(unused_computed_credit),
       .valid_o(computed_valid),
       .data_o(computed),

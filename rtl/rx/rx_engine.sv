@@ -95,7 +95,7 @@ module rx_engine
     output logic                     stopped_o,
     output logic [              3:0] stop_reason_o,
     output logic [             63:0] taken_o,
-    // A PDU is not finished: its data moves, or a completion waits. Or ExpStatSN is being searched.
+    // A PDU is not finished: its data moves, or a completion waits. Or ExpStatSN is being searched, or the tables are being emptied.
     output logic                     busy_o,
     // Requests of control, one at a time; the reply comes some cycles later. END_TASK is ABORT of a task, or MEMORY of the transmit side:
     // its TASK_DONE is out before the reply. For the others see task_store.
@@ -268,8 +268,8 @@ module rx_engine
   answer_t answer, answer_kept;
   logic [31:0] held_stat_sn;
   logic [383:0] pdu;
-  logic route_done, snack_done, route_busy, searches;
-  assign busy_o = route_busy || searches;
+  logic route_done, snack_done, route_busy, searches, empties;
+  assign busy_o = route_busy || searches || empties;
   logic [511:0] route_record, snack_record;
   assign done_valid_o = route_done || snack_done;
   assign done_o = route_done ? route_record : snack_record;
@@ -450,6 +450,7 @@ module rx_engine
   ) store (
       .clk,
       .rst(rst || open_i),
+      .empties_o(empties),
       .look_i(look),
       .look_tag_i(look_tag),
       .look_ready_o(look_ready),

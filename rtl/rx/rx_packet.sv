@@ -1,6 +1,6 @@
 // The packet controller of the receive module: cuts the byte stream into PDUs and checks their digests (RFC 7143 11.2, 13.1).
 //
-//   stream --> [rx_window] --beats--> [ queue ] --+--> header segments, data segments ------------> seg_*
+//   stream --> [window] --beats-----> [ queue ] --+--> header segments, data segments ------------> seg_*
 //                 |    ^ take            ^        +--> [rx_check] header: computed, received --+
 //       header's  |    |                 |        +--> [rx_check] data:   computed, received --+--> [retire] --> verdict_*
 //       lengths   v    |                 |                                                     |
@@ -106,7 +106,7 @@ module rx_packet #(
   logic [L+1:0] peek_at;
   logic [31:0] peeked;
   assign ready_o = window_ready && !stopped && !clear;
-  rx_window #(
+  stream_window #(
       .Bytes(Bytes)
   ) realigner (
       .clk,
@@ -289,8 +289,10 @@ module rx_packet #(
 
   // Out: a beat leaves when everybody has room.
   logic header_ready, data_ready;
-  wire crc_ready = out.is_data ? data_ready || !data_digest_i : header_ready || !header_digest_i;
-  assign out_go = out_valid && !clear && !stopped && (poly_is_set || !out.new_poly) && (out.only_digest || (seg_ready_i && crc_ready));
+  wire may_go = out_valid && !clear && !stopped && (poly_is_set || !out.new_poly) && (out.only_digest || seg_ready_i);
+  wire digests_header = may_go && !out.only_digest && !out.is_data && header_digest_i;
+  wire digests_data = may_go && !out.only_digest && out.is_data && data_digest_i;
+  assign out_go = may_go && (header_ready || !digests_header) && (data_ready || !digests_data);
   assign seg_valid_o = out_go && !out.only_digest;
   assign seg_is_data_o = out.is_data;
   assign seg_first_o = out.first;
@@ -301,22 +303,41 @@ module rx_packet #(
   logic [Words-1:0] keep;
   always_comb for (int unsigned i = 0; i < Words; i++) keep[i] = i < 32'(out.words);
   wire digest_go = out_go && (out.with_digest || out.only_digest);
-  logic header_valid, header_good, header_pop, data_valid, data_good, data_pop;
-  rx_check #(
+  logic header_computed, data_computed;
+  logic [31:0] computed_header, computed_data;
+  crc_pair #(
       .Bytes(Bytes),
-      .Poly (Poly),
-      .Depth(Depth)
-  ) header_check (
+      .Poly(Poly),
+      .Segments(2 * Depth)
+  ) digests (
       .clk,
       .rst,
       .restart_i,
       .set_i(poly_set),
       .poly_i(poly),
-      .valid_i(seg_valid_o && !out.is_data && header_digest_i),
-      .ready_o(header_ready),
-      .last_i(out.last),
-      .keep_i(keep),
-      .data_i(seg_data_o),
+      .header_valid_i(digests_header),
+      .header_ready_o(header_ready),
+      .header_last_i(out.last),
+      .header_keep_i(keep),
+      .header_data_i(seg_data_o),
+      .header_digest_valid_o(header_computed),
+      .header_digest_o(computed_header),
+      .data_valid_i(digests_data),
+      .data_ready_o(data_ready),
+      .data_last_i(out.last),
+      .data_keep_i(keep),
+      .data_data_i(seg_data_o),
+      .data_digest_valid_o(data_computed),
+      .data_digest_o(computed_data)
+  );
+  logic header_valid, header_good, header_pop, data_valid, data_good, data_pop;
+  rx_check #(
+      .Depth(Depth)
+  ) header_check (
+      .clk,
+      .clear,
+      .computed_valid_i(header_computed),
+      .computed_i(computed_header),
       .digest_valid_i(digest_go && !out.is_data),
       .digest_i(digest_word),
       .valid_o(header_valid),
@@ -324,20 +345,12 @@ module rx_packet #(
       .pop_i(header_pop)
   );
   rx_check #(
-      .Bytes(Bytes),
-      .Poly (Poly),
       .Depth(Depth)
   ) data_check (
       .clk,
-      .rst,
-      .restart_i,
-      .set_i(poly_set),
-      .poly_i(poly),
-      .valid_i(seg_valid_o && out.is_data && data_digest_i),
-      .ready_o(data_ready),
-      .last_i(out.last),
-      .keep_i(keep),
-      .data_i(seg_data_o),
+      .clear,
+      .computed_valid_i(data_computed),
+      .computed_i(computed_data),
       .digest_valid_i(digest_go && out.is_data),
       .digest_i(digest_word),
       .valid_o(data_valid),

@@ -26,8 +26,9 @@ module task_store
     localparam int unsigned E = $clog2(Elements)
 ) (
     input  wire                clk,
-    // Empties all tables.
+    // Empties all tables, in some cycles; a POST_BEGIN waits for that.
     input  wire                rst,
+    output logic               empties_o,
     // The router looks a tag up: `looked_o` two cycles later, and the answer stays until the next.
     input  wire                look_i,
     input  wire  [       31:0] look_tag_i,
@@ -139,7 +140,9 @@ module task_store
   wire list_good = !bad && !full && total >= {1'b0, posting.edtl};
 
   // Tags.
-  wire tags_free = !end_i && !look_i && !who_i;
+  logic table_ready;
+  assign empties_o = !table_ready;
+  wire tags_free = table_ready && !end_i && !look_i && !who_i;
   // PEEK and this share a read port.
   assign who_ready_o = !end_i && !look_i && state != PEEK_COPY && state != PEEKED;
   wire asks_who = who_i && who_ready_o;
@@ -161,7 +164,7 @@ module task_store
     end else if (who_i) begin
       table_request = asks_who ? LOOK_UP : NONE;
       table_tag = who_tag_i;
-    end else if (state == ALLOCATE) table_request = ALLOCATE_TAG;
+    end else if (state == ALLOCATE && table_ready) table_request = ALLOCATE_TAG;
     else if (posts) table_request = WRITE_BACK;
     else if (releases) table_request = FREE;
   end
@@ -175,6 +178,7 @@ module task_store
   ) tag_table (
       .clk,
       .rst,
+      .ready_o(table_ready),
       .request_i(table_request),
       .tag_i(table_tag),
       .entry_i(entry),
@@ -190,10 +194,15 @@ module task_store
   task_rx_t rx_parts[Tasks];
   task_tx_t tx_parts[Tasks];
   logic [Tasks-1:0] posted, tx_written;
-  logic look_answers, who_answers, who_copies, tx_answers, copy_written, copy_found;
-  task_tx_t copy_tx;
+  logic look_answers, who_answers, who_copies, tx_answers, look_written, copy_written, copy_found;
+  task_tx_t look_tx, copy_tx;
   copy_t copy;
   logic [I-1:0] copy_index;
+  // What is read goes to registers and nowhere else: then the parts are in block RAM.
+  assign sent_o = look_written && look_tx.sent;
+  assign bytes_sent_o = look_written ? look_tx.bytes_sent : '0;
+  assign bursts_done_o = look_written ? look_tx.bursts_done : '0;
+  wire unused_numbers = ^{look_tx.cmd_sn, look_tx.exp_stat_sn};
   assign copy_tx_o = copy_written ? copy_tx : '0;
   assign copy_tag_o = copy.tag;
   assign copy_post_o = copy.post;
@@ -207,9 +216,8 @@ module task_store
       index_o <= table_index;
       {facts_o, list_o} <= table_entry;
       rx_o <= rx_parts[table_index];
-      sent_o <= tx_written[table_index] && tx_parts[table_index].sent;
-      bytes_sent_o <= tx_written[table_index] ? tx_parts[table_index].bytes_sent : '0;
-      bursts_done_o <= tx_written[table_index] ? tx_parts[table_index].bursts_done : '0;
+      look_tx <= tx_parts[table_index];
+      look_written <= tx_written[table_index];
     end
     who_answers <= asks_who && !rst;
     who_copies <= who_answers && !rst;
@@ -223,8 +231,7 @@ module task_store
     copy_rx_o <= rx_parts[copy_index];
     copy_tx <= tx_parts[copy_index];
     copy_written <= tx_written[copy_index];
-    if (rx_write_i) rx_parts[rx_write_index_i] <= rx_write_task_i;
-    else if (posts) rx_parts[index] <= '0;
+    if (rx_write_i || posts) rx_parts[rx_write_i ? rx_write_index_i : index] <= rx_write_i ? rx_write_task_i : '0;
     if (posts) copies[index] <= {tag, posting, posting_list};
     if (tx_write_i) tx_parts[tx_write_index_i] <= tx_write_task_i;
     if (tx_write_i) tx_written[tx_write_index_i] <= 1'b1;

@@ -1,8 +1,10 @@
-// The command table of one connection: entries are found by their Initiator Task Tag, all tags compared at once.
+// The command table of one connection: entries are found by their Initiator Task Tag, in one cycle.
 //
-//   tag --> [ valid, tag ] x Entries --hit, index--> [ entries ] --> entry
+//   tag --> each digit: [ which entries have it: RAM, a row for each value ] --and, valid--> hit, index --> [ entries ] --> entry
 //   allocate: the lowest free index            write back: the entry of an index
 //
+// Eight digits of four bits: an entry has its bit in one row of each while it is allocated, and in none else. So to allocate and to free
+// change the rows that the search has just read, and no tag is stored. After a reset the rows are emptied, one in a cycle.
 // One request in each cycle, its answer in the next. A request sees what all requests before it have done. Entries are opaque here:
 // `Width` bits, of which the receive module and the host interface know the fields (docs/engine-interface.md, CommandEntry).
 `default_nettype none
@@ -12,6 +14,8 @@ module task_table #(
 ) (
     input  wire                        clk,
     input  wire                        rst,
+    // The table is emptied; nothing can be allocated yet.
+    output logic                       ready_o,
     // 0 none, 1 look up, 2 allocate, 3 write back, 4 free. Write back and free need a tag that is in the table, else nothing changes.
     input  wire  [                2:0] request_i,
     input  wire  [               31:0] tag_i,
@@ -30,8 +34,12 @@ module task_table #(
   localparam logic [2:0] GOOD = 3'd0, NO_TASK = 3'd4, IN_USE = 3'd5, FULL = 3'd6;
 
   logic [Entries-1:0] valid;
-  logic [Entries-1:0][31:0] tags;
   logic [Width-1:0] entries[Entries];
+
+  localparam int unsigned Digits = 8;
+  logic [Digits-1:0][Entries-1:0] has_digit;
+  logic [4:0] emptied;
+  assign ready_o = emptied[4];
 
   // Both searches are in two levels: a chain as long as the table would be its slowest path by far.
   localparam int unsigned Group = 1 << ((I + 1) / 2);
@@ -40,7 +48,8 @@ module task_table #(
   logic [I-1:0] found_at, free_at;
   logic [Groups-1:0][I-1:0] free_in;
   always_comb begin
-    for (int unsigned i = 0; i < Entries; i++) same[i] = valid[i] && tags[i] == tag_i;
+    same = valid;
+    for (int unsigned d = 0; d < Digits; d++) same &= has_digit[d];
     for (int unsigned b = 0; b < I; b++) found_at[b] = |(same & with_bit(b));
     free_at = '0;
     for (int unsigned g = Groups; g > 0; g--) begin
@@ -55,9 +64,21 @@ module task_table #(
   endfunction
   wire found = |same;
   wire full = &valid;
-  wire allocates = request_i == ALLOCATE && !found && !full;
+  wire allocates = request_i == ALLOCATE && ready_o && !found && !full;
   wire writes = request_i == WRITE_BACK && found;
   wire frees = request_i == FREE && found;
+
+  // What becomes of each row that is written: one lookup table for a bit.
+  wire [Entries-1:0] kept = ready_o ? ~(same & {Entries{frees}}) : '0;
+  wire [Entries-1:0] added = allocates ? Entries'(1) << free_at : '0;
+  for (genvar d = 0; d < Digits; d++) begin : g_digit
+    logic [Entries-1:0] rows[16];
+    wire [3:0] digit = tag_i[4*d+:4];
+    assign has_digit[d] = rows[digit];
+    always_ff @(posedge clk) begin
+      if (!ready_o || allocates || frees) rows[ready_o ? digit : emptied[3:0]] <= (has_digit[d] & kept) | added;
+    end
+  end
 
   always_ff @(posedge clk) begin
     answer_valid_o <= request_i != NONE && !rst;
@@ -65,13 +86,14 @@ module task_table #(
     else answer_o <= found ? GOOD : NO_TASK;
     index_o <= request_i == ALLOCATE ? free_at : found_at;
     if (request_i == LOOK_UP) entry_o <= entries[found_at];
-    if (allocates) tags[free_at] <= tag_i;
     if (allocates) entries[free_at] <= entry_i;
     else if (writes) entries[found_at] <= entry_i;
     if (rst) begin
-      valid  <= '0;
-      used_o <= '0;
+      valid   <= '0;
+      used_o  <= '0;
+      emptied <= '0;
     end else begin
+      if (!ready_o) emptied <= emptied + 5'd1;
       if (allocates) valid[free_at] <= 1'b1;
       if (frees) valid[found_at] <= 1'b0;
       used_o <= used_o + (I + 1)'(allocates) - (I + 1)'(frees);
@@ -82,6 +104,8 @@ module task_table #(
     if (!rst) begin
       assert ($onehot0(same))
       else $error("task_table: a tag has two entries");
+      assert (ready_o || request_i != ALLOCATE)
+      else $error("task_table: an entry is allocated before the table is empty");
       assert (!allocates || !valid[free_at])
       else $error("task_table: an entry is allocated twice");
       assert (32'($countones(valid)) == 32'(used_o))

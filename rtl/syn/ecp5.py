@@ -36,14 +36,13 @@ UNITS = {
 }
 WIDE = ["crc/crc_pkg", "crc/crc_wide"]
 CREDIT = ["common/credit_fifo", "common/credit_sender"]
-CHECK = NARROW + WIDE + CREDIT + ["rx/rx_crc", "rx/rx_check"]
-PACKET = CHECK + ["rx/rx_window", "rx/rx_scout", "rx/rx_poly", "rx/rx_packet"]
+CHECK = NARROW + WIDE + CREDIT + ["crc/beat_crc", "crc/crc_pair", "rx/rx_check"]
+PACKET = CHECK + ["common/stream_window", "rx/rx_scout", "rx/rx_poly", "rx/rx_packet"]
 for size, buffer in ((64, 65536), (8, 4096)):
     beat = {"Bytes": size}
     held = beat | {"BufferBytes": buffer}
     UNITS |= {
-        f"rx_window_{8 * size}": (8 * size, "rx_window", beat, ["rx/rx_window"]),
-        f"rx_check_{8 * size}": (8 * size, "rx_check", beat, CHECK),
+        f"stream_window_{8 * size}": (8 * size, "stream_window", beat, ["common/stream_window"]),
         f"rx_packet_{8 * size}": (8 * size, "rx_packet", beat, PACKET),
         f"rx_buffer_{8 * size}": (8 * size, "rx_buffer", held, ["common/credit_fifo", "rx/rx_buffer"]),
         f"rx_checked_{8 * size}": (8 * size, "rx_checked", held, PACKET + ["rx/rx_buffer", "rx/rx_checked"]),
@@ -53,16 +52,20 @@ PACKAGES = ["common/engine_pkg", "tx/tx_pkg"]
 RECEIVE = PACKET + ["rx/" + name for name in
                     ("rx_buffer", "rx_checked", "rx_feed", "rx_move", "rx_walk", "task_table", "task_store", "rx_route", "rx_recover",
                      "rx_engine")]
-TRANSMIT = ["tx/" + name for name in ("tx_window", "tx_pack", "tx_segment", "tx_buffer", "tx_fetch", "tx_generator", "tx")]
+TRANSMIT = ["tx/" + name for name in ("tx_pack", "tx_segment", "tx_buffer", "tx_fetch", "tx_generator", "tx")]
 ENGINE = ["engine/" + name for name in ("engine_control", "raw_store", "mem_share", "engine_tx", "engine")]
 UNITS["snack_table"] = (0, "snack_table", {}, SNACK)
-# The part has block RAM for 4096 elements of scatter/gather lists.
-for size, buffer in ((64, 65536), (8, 4096)):
+# What the part has block RAM for: elements of scatter/gather lists, R2Ts that wait, data of a PDU of SEND_RAW, and at 512 bit data segments
+# of 32 KiB.
+TABLES = {"Elements": 1024, "R2ts": 512}
+for size, buffer in ((64, 32768), (8, 4096)):
     held = {"Bytes": size, "BufferBytes": buffer}
     UNITS |= {
-        f"rx_engine_{8 * size}": (8 * size, "rx_engine", held | {"Elements": 4096}, PACKAGES + SNACK + RECEIVE),
-        f"tx_{8 * size}": (8 * size, "tx", held, PACKAGES + CHECK + ["common/sweep_queue"] + TRANSMIT),
-        f"engine_{8 * size}": (8 * size, "engine", held | {"Elements": 4096}, PACKAGES + SNACK + RECEIVE + TRANSMIT + ENGINE),
+        f"rx_engine_{8 * size}": (8 * size, "rx_engine", held | {"Elements": TABLES["Elements"]}, PACKAGES + SNACK + RECEIVE),
+        f"tx_{8 * size}": (8 * size, "tx", held | {"R2ts": TABLES["R2ts"]},
+                           PACKAGES + CHECK + ["common/stream_window", "common/sweep_queue"] + TRANSMIT),
+        f"engine_{8 * size}": (8 * size, "engine", held | TABLES | {"RawBytes": min(buffer, 8192)},
+                               PACKAGES + SNACK + RECEIVE + TRANSMIT + ENGINE),
     }
 
 
@@ -73,21 +76,31 @@ def read_top(top, parameters, sources):
 
 
 def harness(name, ports):
-    """A module whose pins are a clock, a reset and two bits."""
+    """A module whose pins are a clock, a reset and two bits: a shift register at the inputs, a sum of the outputs."""
     _, top, parameters, _ = UNITS[name]
     inputs, outputs = (sum(w for d, _, w in ports if d == way) for way in ("input", "output"))
     wires, at = [], {"input": 0, "output": 0}
     for direction, port, width in ports:
-        wires.append(f".{port}({'i' if direction == 'input' else 'o'}[{at[direction]} +: {width}])")
+        wires.append(f".{port}({'i' if direction == 'input' else 'unit_o'}[{at[direction]} +: {width}])")
         at[direction] += width
     values = ", ".join(f".{key}({value})" for key, value in parameters.items())
-    return f"""module harness(input wire clk, rst, load, in, output wire out);
-  logic [{inputs - 1}:0] i; logic [{outputs - 1}:0] o, kept;
+    # The outputs are summed up in steps of 16 bits, so that none is left out and none of the sums is the longest path.
+    sums, steps, width = ["o"], [], outputs
+    while width > 1:
+        below, before = width, sums[-1]
+        width = (width + 15) // 16
+        sums.append(f"sum{len(sums)}")
+        parts = [f"^{before}[{min(16 * k + 15, below - 1)}:{16 * k}]" for k in reversed(range(width))]
+        steps.append(f"  logic [{width - 1}:0] {sums[-1]}; always_ff @(posedge clk) {sums[-1]} <= {{{', '.join(parts)}}};")
+    declared = "\n".join(steps)
+    return f"""module harness(input wire clk, rst, in, output wire out);
+  logic [{inputs - 1}:0] i; logic [{outputs - 1}:0] unit_o, o;
   always_ff @(posedge clk) begin
     i <= {{i[{inputs - 2}:0], in}};
-    kept <= load ? o : {{kept[{outputs - 2}:0], 1'b0}};
+    o <= unit_o;
   end
-  assign out = kept[{outputs - 1}];
+{declared}
+  assign out = {sums[-1]}[0];
   {top}{f' #({values})' if values else ''} unit(.clk, .rst, {', '.join(wires)});
 endmodule
 """

@@ -25,7 +25,7 @@ module tx
     // One cycle: a connection opens with these numbers. What was under way is dropped.
     input  wire                      open_i,
     input  wire  [             31:0] open_cmd_sn_i,
-    // SET_POLY, one cycle, at 64 bit only: PDUs that are begun from now on have this polynomial (see rx_crc). It stays until the next.
+    // SET_POLY, one cycle, at 64 bit only: PDUs that are begun from now on have this polynomial (see beat_crc). It stays until the next.
     input  wire                      set_poly_i,
     input  crc_pkg::polynomial_t     poly_i,
     // What login has settled. Constant while the connection is open, but for `max_send_i`, which counts for PDUs that are made later.

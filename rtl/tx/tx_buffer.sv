@@ -1,8 +1,8 @@
 // The Tx buffer controller: headers and data with their digests, joined to a byte stream.
 //
-//   headers --> [tx_segment] --+
-//   data -----> [tx_segment] --+--> beats, digests --> [tx_pack] --> stream
-//   PDUs -----> [ queue ] -----+
+//   headers --> [tx_segment] <--> [crc_pair] --+
+//   data -----> [tx_segment] <--> [crc_pair] --+--> beats, digests --> [tx_pack] --> stream
+//   PDUs -----> [ queue ] ---------------------+
 //
 //       no digest, or it fits into the last beat         the same
 //              +-------------------+              +-------------------+
@@ -24,7 +24,7 @@ module tx_buffer #(
     input  wire                      clk,
     input  wire                      rst,
     input  wire                      restart_i,
-    // Both CRC units, while no PDU is in the buffer: see rx_crc.
+    // Both CRC units, while no PDU is in the buffer: see beat_crc.
     input  wire                      set_i,
     input  crc_pkg::polynomial_t     poly_i,
     // Constant between two restarts.
@@ -71,24 +71,58 @@ module tx_buffer #(
   logic [W-1:0] header_words, data_words;
   logic [8*Bytes-1:0] header_beat, data_beat;
   logic [31:0] header_digest, data_digest;
-  // A header has 12 to 267 words.
-  tx_segment #(
+  logic [Words-1:0] header_keep, data_keep;
+  always_comb
+    for (int unsigned i = 0; i < Words; i++) begin
+      header_keep[i] = i < 32'(header_words_i);
+      data_keep[i] = i < 32'(data_words_i);
+    end
+  logic digests_header, digests_data, header_crc_ready, data_crc_ready, header_computed, data_computed;
+  logic [31:0] computed_header, computed_data;
+  // A header of several beats never comes while data is under way (tx_generator), so none that waits for room keeps data from the unit.
+  crc_pair #(
       .Bytes(Bytes),
-      .Beats(1024 / Bytes * 4),
-      .Segments(Pdus),
-      .Poly(Poly)
-  ) headers (
+      .Poly(Poly),
+      .Segments(2 * Pdus)
+  ) digests (
       .clk,
       .rst,
       .restart_i,
       .set_i,
       .poly_i,
+      .header_valid_i(digests_header),
+      .header_ready_o(header_crc_ready),
+      .header_last_i,
+      .header_keep_i(header_keep),
+      .header_data_i,
+      .header_digest_valid_o(header_computed),
+      .header_digest_o(computed_header),
+      .data_valid_i(digests_data),
+      .data_ready_o(data_crc_ready),
+      .data_last_i,
+      .data_keep_i(data_keep),
+      .data_data_i,
+      .data_digest_valid_o(data_computed),
+      .data_digest_o(computed_data)
+  );
+  // A header has 12 to 267 words.
+  tx_segment #(
+      .Bytes(Bytes),
+      .Beats(1024 / Bytes * 4),
+      .Segments(Pdus)
+  ) headers (
+      .clk,
+      .clear,
       .digest_i(header_digest_i),
       .valid_i(header_valid_i),
       .ready_o(header_ready_o),
       .last_i(header_last_i),
       .words_i(header_words_i),
       .data_i(header_data_i),
+      .crc_valid_o(digests_header),
+      .crc_ready_i(header_crc_ready),
+      .crc_digest_valid_i(header_computed),
+      .crc_digest_i(computed_header),
       .valid_o(header_valid),
       .ready_i(header_go),
       .last_o(header_last),
@@ -99,20 +133,20 @@ module tx_buffer #(
   tx_segment #(
       .Bytes(Bytes),
       .Beats(BufferBytes / Bytes),
-      .Segments(Pdus),
-      .Poly(Poly)
+      .Segments(Pdus)
   ) data (
       .clk,
-      .rst,
-      .restart_i,
-      .set_i,
-      .poly_i,
+      .clear,
       .digest_i(data_digest_i),
       .valid_i(data_valid_i),
       .ready_o(data_ready_o),
       .last_i(data_last_i),
       .words_i(data_words_i),
       .data_i(data_data_i),
+      .crc_valid_o(digests_data),
+      .crc_ready_i(data_crc_ready),
+      .crc_digest_valid_i(data_computed),
+      .crc_digest_i(computed_data),
       .valid_o(data_valid),
       .ready_i(data_go),
       .last_o(data_last),

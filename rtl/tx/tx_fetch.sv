@@ -7,7 +7,7 @@
 //                |                  +-> RUN ------+
 //                +---- all requested ---+
 //
-//   answers --> [tx_window] --> words, `last_o` at the end of each request, `fault_o` with it
+//   answers --> [stream_window] --> [ queue ] --> words, `last_o` at the end of each request, `fault_o` with it
 //
 // Requests are pipelined: host memory may answer as late as it likes, in order. A read that host memory refuses is answered with as many
 // bytes as any other, whose values do not matter, and with `mem_fault_i`.
@@ -54,7 +54,12 @@ module tx_fetch
     output logic [  8*Bytes-1:0]     data_o
 );
   localparam int unsigned Words = Bytes / 4;
-  localparam int unsigned W = $clog2(Bytes) - 1;
+  localparam int unsigned L = $clog2(Bytes);
+  localparam int unsigned W = L - 1;
+  // From taking words until their beat is there (stream_window).
+  localparam int unsigned Latency = 2 + W / 2;
+  // Beats that were taken and have not left: more than a slot takes to come back, and as many as fit the smallest RAM.
+  localparam int unsigned Slots = 16;
   typedef enum logic [1:0] {
     IDLE,
     READ_ELEMENT,
@@ -108,7 +113,7 @@ module tx_fetch
   logic run_known, run_ends, pdu_known, fault_known, unused_fault_credit;
   logic [1:0] run_pad;
   logic [14:0] pdu_words;
-  logic taken, answered;
+  logic taken, takes_last, answered;
   credit_sender #(
       .Depth(Depth)
   ) run_credits (
@@ -151,13 +156,12 @@ module tx_fetch
       .credit_o(pdu_back),
       .valid_o(pdu_known),
       .data_o(pdu_words),
-      .pop_i(taken && last_o)
+      .pop_i(taken && takes_last)
   );
 
   // In: bytes, and zeros up to a word behind the last of a request.
   logic padding, faulty, window_ready;
   logic [1:0] pad_count;
-  logic [$clog2(Bytes)-1:0] have;
   assign mem_data_ready_o = window_ready && !padding && run_known;
   wire arrives = mem_data_valid_i && mem_data_ready_o;
   assign answered = arrives && mem_last_i;
@@ -173,19 +177,39 @@ module tx_fetch
       if (arrives) faulty <= !ends && (faulty || mem_fault_i);
     end
   end
-  logic [8*Bytes-1:0] beat;
-  tx_window #(
+  // A request begins in a beat of its own. What is taken leaves the window some cycles later; a slot of the queue waits for it.
+  typedef struct packed {
+    logic last;
+    logic fault;
+    logic [W-1:0] words;
+  } taken_t;
+  taken_t out;
+  taken_t [Latency-1:0] under_way;
+  logic [Latency-1:0] moves;
+  logic [W-1:0] arrived;
+  logic [L+2:0] have;
+  logic [14:0] words_left;
+  logic first, slot, slot_back, fault;
+  logic [8*Bytes-1:0] beat, queued;
+  logic [31:0] unused_peek;
+  wire [14:0] words = first ? pdu_words : words_left;
+  assign takes_last = words <= 15'(Words);
+  wire [W-1:0] take = takes_last ? W'(words) : W'(Words);
+  assign taken = pdu_known && slot && have >= (L + 3)'(take) && (!takes_last || fault_known);
+  stream_window #(
       .Bytes(Bytes)
   ) realigner (
       .clk,
       .rst,
       .valid_i(padding || arrives),
       .ready_o(window_ready),
-      .count_i(padding ? ($clog2(Bytes) + 1)'(pad_count) : mem_count_i),
+      .count_i(padding ? (L + 1)'(pad_count) : mem_count_i),
       .data_i(padding ? '0 : mem_data_i),
-      .words_o(have),
+      .arrived_o(arrived),
+      .take_i(taken ? take : '0),
       .data_o(beat),
-      .take_i(taken ? words_o : '0)
+      .peek_at_i('0),
+      .peek_o(unused_peek)
   );
   credit_fifo #(
       .Width(1),
@@ -197,24 +221,43 @@ module tx_fetch
       .data_i(faulty || mem_fault_i),
       .credit_o(unused_fault_credit),
       .valid_o(fault_known),
-      .data_o(fault_o),
-      .pop_i(taken && last_o)
+      .data_o(fault),
+      .pop_i(taken && takes_last)
   );
-
-  // Out: a request begins in a beat of its own.
-  logic first;
-  logic [14:0] words_left;
-  wire [14:0] words = first ? pdu_words : words_left;
-  assign last_o  = words <= 15'(Words);
-  assign words_o = last_o ? W'(words) : W'(Words);
-  assign valid_o = pdu_known && {1'b0, words_o} <= have && (!last_o || fault_known);
-  assign taken   = valid_o && ready_i;
-  always_comb for (int unsigned i = 0; i < Words; i++) data_o[32*i+:32] = beat[32*i+:32] & {32{i < 32'(words_o)}};
   always_ff @(posedge clk) begin
     if (taken) words_left <= words - 15'(Words);
     if (rst) first <= 1'b1;
-    else if (taken) first <= last_o;
+    else if (taken) first <= takes_last;
+    have <= rst ? '0 : have + (L + 3)'(arrived) - (taken ? (L + 3)'(take) : '0);
+    under_way <= {under_way[Latency-2:0], takes_last, fault, take};
+    moves <= rst ? '0 : {moves[Latency-2:0], taken};
   end
+  credit_sender #(
+      .Depth(Slots)
+  ) slots (
+      .clk,
+      .rst,
+      .may_send_o(slot),
+      .spend_i(taken),
+      .credit_i(slot_back)
+  );
+  credit_fifo #(
+      .Width($bits(taken_t) + 8 * Bytes),
+      .Depth(Slots)
+  ) beats (
+      .clk,
+      .rst,
+      .push_i(moves[Latency-1]),
+      .data_i({under_way[Latency-1], beat}),
+      .credit_o(slot_back),
+      .valid_o,
+      .data_o({out, queued}),
+      .pop_i(valid_o && ready_i)
+  );
+  assign last_o  = out.last;
+  assign fault_o = out.last && out.fault;
+  assign words_o = out.words;
+  always_comb for (int unsigned i = 0; i < Words; i++) data_o[32*i+:32] = queued[32*i+:32] & {32{i < 32'(words_o)}};
 `ifndef SYNTHESIS
   always_ff @(posedge clk) begin
     if (!rst) begin

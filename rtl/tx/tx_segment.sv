@@ -1,24 +1,19 @@
-// Holds segments of one kind (headers, or data) on their way out, and digests them on their way in.
+// Holds segments of one kind (headers, or data) on their way out, while the CRC unit digests them.
 //
 //   beats --+--> [ ring in RAM ] --> [ next beat ] --+--> beat, and with the last one of a segment its digest
-//           +--> [ CRC unit ] --> [ digests ] -------+
+//           +--> CRC unit --> [ digests ] -----------+
 //
-// The digest is of the bytes that travel: both see the same beat in the same cycle.
+// The digest is of the bytes that travel: both take the same beat in the same cycle.
 `default_nettype none
 module tx_segment #(
     parameter int unsigned Bytes = 64,
     parameter int unsigned Beats = 32,
     // Segments that are in it, at most. Nothing here counts them: the credits of the PDUs do.
-    parameter int unsigned Segments = 16,
-    parameter logic [31:0] Poly = 32'h82f6_3b78
+    parameter int unsigned Segments = 16
 ) (
     input  wire                      clk,
     // Power-up, and a restart: what is inside is dropped.
-    input  wire                      rst,
-    input  wire                      restart_i,
-    // See rx_crc.
-    input  wire                      set_i,
-    input  crc_pkg::polynomial_t     poly_i,
+    input  wire                      clear,
     // Constant between two restarts: segments of this kind have a digest.
     input  wire                      digest_i,
     // The lowest `words_i` words exist: all but in the last beat, there at least one. What lies above is zero.
@@ -27,6 +22,11 @@ module tx_segment #(
     input  wire                      last_i,
     input  wire  [$clog2(Bytes)-2:0] words_i,
     input  wire  [  8*Bytes-1:0]     data_i,
+    // The CRC unit takes this beat as well, if segments have a digest; and it has one.
+    output logic                     crc_valid_o,
+    input  wire                      crc_ready_i,
+    input  wire                      crc_digest_valid_i,
+    input  wire  [             31:0] crc_digest_i,
     output logic                     valid_o,
     input  wire                      ready_i,
     output logic                     last_o,
@@ -45,18 +45,17 @@ module tx_segment #(
     logic [8*Bytes-1:0] data;
   } beat_t;
 
-  wire clear = rst || restart_i;
   logic [$bits(beat_t)-1:0] ring[Beats];
   logic [At-1:0] head, tail;
   logic [Count-1:0] stored;
   beat_t in, next;
-  logic next_valid, crc_ready, digest_known, digest_push, unused_credit;
-  logic [31:0] digest;
+  logic next_valid, digest_known, unused_credit;
   assign in.last  = last_i;
   assign in.words = words_i;
   assign in.data  = data_i;
   wire room = stored != Count'(Beats);
-  assign ready_o = room && !clear && (!digest_i || crc_ready);
+  assign crc_valid_o = valid_i && room && !clear && digest_i;
+  assign ready_o = room && !clear && (!digest_i || crc_ready_i);
   wire accept = valid_i && ready_o;
 
   assign valid_o = next_valid && (!digest_i || !next.last || digest_known);
@@ -81,32 +80,13 @@ module tx_segment #(
     end
   end
 
-  logic [Words-1:0] keep;
-  always_comb for (int unsigned i = 0; i < Words; i++) keep[i] = i < 32'(words_i);
-  rx_crc #(
-      .Bytes(Bytes),
-      .Poly (Poly)
-  ) crc (
-      .clk,
-      .rst,
-      .restart_i,
-      .set_i,
-      .poly_i,
-      .valid_i(valid_i && room && !clear && digest_i),
-      .ready_o(crc_ready),
-      .last_i,
-      .keep_i(keep),
-      .data_i,
-      .digest_valid_o(digest_push),
-      .digest_o(digest)
-  );
   credit_fifo #(
       .Depth(Segments)
   ) digests (
       .clk,
       .rst(clear),
-      .push_i(digest_push && !clear),
-      .data_i(digest),
+      .push_i(crc_digest_valid_i && !clear),
+      .data_i(crc_digest_i),
       .credit_o(unused_credit),
       .valid_o(digest_known),
       .data_o(digest_o),

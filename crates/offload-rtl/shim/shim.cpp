@@ -76,7 +76,7 @@ struct TaskTableIn {
 };
 struct TaskTableOut {
   uint32_t entry, failed;
-  uint8_t answer_valid, answer, index, used;
+  uint8_t answer_valid, answer, index, used, ready;
 };
 struct RxEngineIn {
   uint32_t data[16], post[12], tx_task[4];
@@ -266,6 +266,7 @@ extern "C" void task_table_cycle(void *pointer, const TaskTableIn *in, TaskTable
   out->index = model.index_o;
   out->entry = model.entry_o;
   out->used = model.used_o;
+  out->ready = model.ready_o;
   model.clk = 1;
   model.eval();
   out->failed = simulation->context.errorCount();

@@ -23,6 +23,7 @@ struct TaskTableOut {
     answer: u8,
     index: u8,
     used: u8,
+    ready: u8,
 }
 
 model!(TASK_TABLE, TaskTableIn, TaskTableOut, task_table_new, task_table_free, task_table_cycle);
@@ -78,10 +79,23 @@ impl TaskTable {
 
     /// After power-up, with random contents from `seed`, and a reset: the table is empty.
     pub fn new(seed: u16) -> Self {
-        let mut model = Model::new(TASK_TABLE, seed);
+        let mut table = Self { model: Model::new(TASK_TABLE, seed), ignored: 0 };
         let reset = TaskTableIn { rst: 1, ..TaskTableIn::default() };
-        let ignored = (0..3).map(|_| model.cycle(&reset).failed).last().unwrap_or(0);
-        Self { model, ignored }
+        table.ignored = (0..3).map(|_| table.model.cycle(&reset).failed).last().unwrap_or(0);
+        table.empty();
+        table
+    }
+
+    /// A reset: the table is empty again, after as many cycles as this returns.
+    pub fn reset(&mut self) -> usize {
+        self.model.cycle(&TaskTableIn { rst: 1, ..TaskTableIn::default() });
+        self.empty()
+    }
+
+    /// Waits until something can be allocated.
+    fn empty(&mut self) -> usize {
+        let ready = (0..100).position(|_| self.model.cycle(&TaskTableIn::default()).ready != 0);
+        ready.expect("the table is ready some time after a reset")
     }
 
     /// One cycle, with a request about the task `tag` or with none.

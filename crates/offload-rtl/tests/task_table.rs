@@ -73,6 +73,27 @@ fn requests_have_the_answers_of_a_map() {
     assert!(answers.len() == 4 && answers.values().all(|count| *count > 500), "{answers:?}");
 }
 
+/// The next tasks get the entries of those before the reset, and must not be found by their tags.
+#[test]
+fn a_reset_forgets_every_task() {
+    let mut table = TaskTable::new(3);
+    let all = 0..TaskTable::ENTRIES as u32;
+    let before = |at: u32| at * 0x1111_1111;
+    for at in all.clone() {
+        table.cycle(Some((before(at), TableRequest::Allocate(at))));
+    }
+    assert_eq!(table.reset(), 16, "a row in a cycle");
+    for at in all.clone() {
+        table.cycle(Some((0x1234_5670 | at, TableRequest::Allocate(at))));
+    }
+    for at in all {
+        table.cycle(Some((before(at), TableRequest::LookUp)));
+        let said = table.cycle(None);
+        assert_eq!(said.answer.map(|said| said.0), Some(TableAnswer::NoTask), "{at}");
+        assert_eq!(said.failed, 0, "an assert of the circuit has failed");
+    }
+}
+
 #[test]
 fn a_table_that_is_full_takes_a_task_again_after_one_is_freed() {
     let mut table = TaskTable::new(2);

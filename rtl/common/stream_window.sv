@@ -8,7 +8,7 @@
 // A byte of the stream has one lane for good, by its position, so only rotations are needed, and no shift depends on what is taken in
 // the same cycle. PDUs are a multiple of four bytes long (RFC 7143 11.1), so what is taken are words.
 `default_nettype none
-module rx_window #(
+module stream_window #(
     // Bytes of a beat: 64 or 8.
     parameter int unsigned Bytes = 64
 ) (
@@ -143,11 +143,11 @@ module rx_window #(
     here <= rst ? '0 : here + Held'(arrived_o) - Held'(take_i);
     if (!rst) begin
       assert (held <= Held'(14 * Bytes))
-      else $error("rx_window: more bytes than the window holds");
+      else $error("stream_window: more bytes than the window holds");
       assert (Held'(take_i) <= here && 32'(take_i) <= Words)
-      else $error("rx_window: words are taken that are not there");
+      else $error("stream_window: words are taken that are not there");
       assert (!accept || (count_i != '0 && 32'(count_i) <= Bytes))
-      else $error("rx_window: a beat with no bytes, or too many");
+      else $error("stream_window: a beat with no bytes, or too many");
     end
   end
 `endif

@@ -5,7 +5,7 @@
 //
 //   set --> WAITING -- no digest is owed --> LOADING: 136 cycles --> the next message
 `default_nettype none
-module rx_crc #(
+module beat_crc #(
     parameter int unsigned Bytes = 64,
     // Reflected.
     parameter logic [31:0] Poly = 32'h82f6_3b78

@@ -1,0 +1,122 @@
+// Digests of two kinds of segments, headers and data, each kind in its order.
+//
+//   64 bit:   headers --> [beat_crc] --> digests        512 bit:   headers --+--> [beat_crc] --> by the kinds under way --+--> digests
+//             data -----> [beat_crc] --> digests                   data -----+                                           +--> digests
+//
+// At 512 bit a header is a beat or two and the unit has no pauses, so one serves both kinds; a segment that has begun is finished first. At
+// 64 bit a header would wait for the tail of the data before it, 8 cycles a byte.
+`default_nettype none
+module crc_pair #(
+    parameter int unsigned Bytes = 64,
+    // Reflected.
+    parameter logic [31:0] Poly = 32'h82f6_3b78,
+    // Segments whose digest is not out, at most, of both kinds together. Nothing here counts them.
+    parameter int unsigned Segments = 64
+) (
+    input  wire                  clk,
+    // See beat_crc.
+    input  wire                  rst,
+    input  wire                  restart_i,
+    input  wire                  set_i,
+    input  crc_pkg::polynomial_t poly_i,
+    // A beat of a header; it is taken when both are set, and `header_ready_o` may wait for `header_valid_i`.
+    input  wire                  header_valid_i,
+    output logic                 header_ready_o,
+    input  wire                  header_last_i,
+    input  wire  [Bytes/4-1:0]   header_keep_i,
+    input  wire  [8*Bytes-1:0]   header_data_i,
+    output logic                 header_digest_valid_o,
+    output logic [         31:0] header_digest_o,
+    // And of data.
+    input  wire                  data_valid_i,
+    output logic                 data_ready_o,
+    input  wire                  data_last_i,
+    input  wire  [Bytes/4-1:0]   data_keep_i,
+    input  wire  [8*Bytes-1:0]   data_data_i,
+    output logic                 data_digest_valid_o,
+    output logic [         31:0] data_digest_o
+);
+  if (Bytes == 64) begin : g_one
+    wire clear = rst || restart_i;
+    // A segment has begun, and its kind.
+    logic begun, begun_data, is_data, unused_ready, unused_credit, unused_known, digest_valid;
+    wire data = begun ? begun_data : !header_valid_i;
+    assign header_ready_o = !data;
+    assign data_ready_o = data;
+    wire valid = data ? data_valid_i : header_valid_i;
+    wire last = data ? data_last_i : header_last_i;
+    always_ff @(posedge clk) begin
+      begun <= !clear && (valid ? !last : begun);
+      if (!begun) begun_data <= data;
+    end
+    beat_crc #(
+        .Bytes(Bytes),
+        .Poly (Poly)
+    ) unit (
+        .clk,
+        .rst,
+        .restart_i,
+        .set_i,
+        .poly_i,
+        .valid_i(valid),
+        .ready_o(unused_ready),
+        .last_i(last),
+        .keep_i(data ? data_keep_i : header_keep_i),
+        .data_i(data ? data_data_i : header_data_i),
+        .digest_valid_o(digest_valid),
+        .digest_o(header_digest_o)
+    );
+    credit_fifo #(
+        .Width(1),
+        .Depth(Segments)
+    ) kinds (
+        .clk,
+        .rst(clear),
+        .push_i(valid && last && !clear),
+        .data_i(data),
+        .credit_o(unused_credit),
+        .valid_o(unused_known),
+        .data_o(is_data),
+        .pop_i(digest_valid && !clear)
+    );
+    assign data_digest_o = header_digest_o;
+    assign header_digest_valid_o = digest_valid && !is_data;
+    assign data_digest_valid_o = digest_valid && is_data;
+  end else begin : g_two
+    beat_crc #(
+        .Bytes(Bytes),
+        .Poly (Poly)
+    ) header_unit (
+        .clk,
+        .rst,
+        .restart_i,
+        .set_i,
+        .poly_i,
+        .valid_i(header_valid_i),
+        .ready_o(header_ready_o),
+        .last_i(header_last_i),
+        .keep_i(header_keep_i),
+        .data_i(header_data_i),
+        .digest_valid_o(header_digest_valid_o),
+        .digest_o(header_digest_o)
+    );
+    beat_crc #(
+        .Bytes(Bytes),
+        .Poly (Poly)
+    ) data_unit (
+        .clk,
+        .rst,
+        .restart_i,
+        .set_i,
+        .poly_i,
+        .valid_i(data_valid_i),
+        .ready_o(data_ready_o),
+        .last_i(data_last_i),
+        .keep_i(data_keep_i),
+        .data_i(data_data_i),
+        .digest_valid_o(data_digest_valid_o),
+        .digest_o(data_digest_o)
+    );
+  end
+endmodule
+`default_nettype wire
