@@ -1,8 +1,11 @@
 // The Tx buffer controller: headers and data with their digests, joined to a byte stream.
 //
-//   headers --> [tx_segment] <--> [crc_pair] --+
-//   data -----> [tx_segment] <--> [crc_pair] --+--> beats, digests --> [tx_pack] --> stream
-//   PDUs -----> [ queue ] ---------------------+
+//   headers --> [tx_segment] <--+
+//                               +--> [crc_pair]
+//   data -----> [tx_segment] <--+
+//
+//   both -----> beats, digests --+
+//   PDUs -----> [ queue ] -------+--> [tx_pack] --> stream
 //
 //       no digest, or it fits into the last beat         the same
 //              +-------------------+              +-------------------+
@@ -24,7 +27,7 @@ module tx_buffer #(
     input  wire                      clk,
     input  wire                      rst,
     input  wire                      restart_i,
-    // Both CRC units, while no PDU is in the buffer: see beat_crc.
+    // The CRC units, while no PDU is in the buffer: see beat_crc.
     input  wire                      set_i,
     input  crc_pkg::polynomial_t     poly_i,
     // Constant between two restarts.
