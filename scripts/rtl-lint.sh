@@ -13,7 +13,8 @@ lint() {
 narrow=(crc/crc_unit.sv crc/crc_loader.sv)
 wide=(crc/crc_pkg.sv crc/crc_wide.sv)
 credit=(common/credit_fifo.sv common/credit_sender.sv)
-rx=(common/stream_window.sv rx/rx_scout.sv rx/rx_poly.sv crc/beat_crc.sv crc/crc_pair.sv rx/rx_check.sv rx/rx_packet.sv)
+shared=(common/stream_window.sv crc/beat_crc.sv crc/crc_pair.sv)
+rx=("${shared[@]}" rx/rx_scout.sv rx/rx_poly.sv rx/rx_check.sv rx/rx_packet.sv)
 lint crc64 "${narrow[@]}" crc/crc64.sv
 lint crc_wide "${wide[@]}"
 lint guard -GBytes=64 crc/crc_pkg.sv crc/guard.sv
@@ -32,9 +33,9 @@ lint snack_table common/sweep_queue.sv snack/snack_pkg.sv snack/snack_table.sv
 tx=(common/sweep_queue.sv tx/tx_pack.sv tx/tx_segment.sv tx/tx_buffer.sv tx/tx_fetch.sv tx/tx_generator.sv)
 for bytes in 8 64; do
   lint tx -GBytes=$bytes -GBufferBytes=$((bytes == 8 ? 4096 : 65536)) "${narrow[@]}" "${wide[@]}" "${credit[@]}" \
-    common/engine_pkg.sv tx/tx_pkg.sv common/stream_window.sv crc/beat_crc.sv crc/crc_pair.sv "${tx[@]}" tx/tx.sv
+    common/engine_pkg.sv tx/tx_pkg.sv "${shared[@]}" "${tx[@]}" tx/tx.sv
   lint engine_tx -GBytes=$bytes -GBufferBytes=$((bytes == 8 ? 4096 : 65536)) "${narrow[@]}" "${wide[@]}" "${credit[@]}" \
-    common/engine_pkg.sv tx/tx_pkg.sv common/stream_window.sv crc/beat_crc.sv crc/crc_pair.sv "${tx[@]}" tx/tx.sv engine/{engine_control,raw_store,mem_share,engine_tx}.sv
+    common/engine_pkg.sv tx/tx_pkg.sv "${shared[@]}" "${tx[@]}" tx/tx.sv engine/{engine_control,raw_store,mem_share,engine_tx}.sv
 done
 placement=(rx/rx_buffer.sv rx/rx_checked.sv rx/rx_feed.sv rx/rx_move.sv rx/rx_walk.sv rx/task_table.sv rx/task_store.sv rx/rx_route.sv
   snack/snack_pkg.sv snack/snack_table.sv rx/rx_recover.sv rx/rx_engine.sv)

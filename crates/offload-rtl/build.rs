@@ -18,19 +18,11 @@ mod models {
     const NARROW: &[&str] = &["crc/crc_unit", "crc/crc_loader"];
     const WIDE: &[&str] = &["crc/crc_pkg", "crc/crc_wide"];
     const CREDIT: &[&str] = &["common/credit_fifo", "common/credit_sender"];
-    const RX: &[&str] = &[
-        "common/stream_window",
-        "rx/rx_scout",
-        "rx/rx_poly",
-        "crc/beat_crc",
-        "crc/crc_pair",
-        "rx/rx_check",
-        "rx/rx_packet",
-    ];
+    const RX: &[&str] = &["rx/rx_scout", "rx/rx_poly", "rx/rx_check", "rx/rx_packet"];
 
     const BUFFER: &[&str] = &["rx/rx_buffer", "rx/rx_checked"];
 
-    /// What `TX` shares with `RX`, for whoever does not have all of that.
+    /// What `RX` and `TX` share.
     const SHARED: &[&str] = &["common/stream_window", "crc/beat_crc", "crc/crc_pair"];
 
     const TX: &[&str] = &[
@@ -70,32 +62,32 @@ mod models {
         ("Vguard64", "guard", &["Bytes=8"], &[&["crc/crc_pkg", "crc/guard"]]),
         ("Vguard512", "guard", &["Bytes=64"], &[&["crc/crc_pkg", "crc/guard"]]),
         ("Vtask_table", "task_table", &["Entries=16", "Width=32"], &[&["rx/task_table"]]),
-        ("Vrx_packet64", "rx_packet", &["Bytes=8"], &[NARROW, WIDE, CREDIT, RX]),
-        ("Vrx_packet512", "rx_packet", &["Bytes=64"], &[NARROW, WIDE, CREDIT, RX]),
+        ("Vrx_packet64", "rx_packet", &["Bytes=8"], &[NARROW, WIDE, CREDIT, SHARED, RX]),
+        ("Vrx_packet512", "rx_packet", &["Bytes=64"], &[NARROW, WIDE, CREDIT, SHARED, RX]),
         (
             "Vrx_checked64",
             "rx_checked",
             &["Bytes=8", "BufferBytes=4096"],
-            &[NARROW, WIDE, CREDIT, RX, BUFFER],
+            &[NARROW, WIDE, CREDIT, SHARED, RX, BUFFER],
         ),
         (
             "Vrx_checked512",
             "rx_checked",
             &["Bytes=64", "BufferBytes=65536"],
-            &[NARROW, WIDE, CREDIT, RX, BUFFER],
+            &[NARROW, WIDE, CREDIT, SHARED, RX, BUFFER],
         ),
         ("Vsnack_table", "snack_table", &["Entries=256"], &[&["common/sweep_queue"], SNACK]),
         (
             "Vengine64",
             "engine",
             &["Bytes=8", "BufferBytes=4096", "Elements=65536"],
-            &[NARROW, WIDE, CREDIT, RX, BUFFER, TX, SNACK, PLACEMENT, ENGINE, &["engine/engine"]],
+            &[NARROW, WIDE, CREDIT, SHARED, RX, BUFFER, TX, SNACK, PLACEMENT, ENGINE, &["engine/engine"]],
         ),
         (
             "Vengine512",
             "engine",
             &["Bytes=64", "BufferBytes=65536", "Elements=65536"],
-            &[NARROW, WIDE, CREDIT, RX, BUFFER, TX, SNACK, PLACEMENT, ENGINE, &["engine/engine"]],
+            &[NARROW, WIDE, CREDIT, SHARED, RX, BUFFER, TX, SNACK, PLACEMENT, ENGINE, &["engine/engine"]],
         ),
         (
             "Vengine_tx64",
@@ -115,13 +107,13 @@ mod models {
             "Vrx_engine64",
             "rx_engine",
             &["Bytes=8", "BufferBytes=4096", "Elements=65536"],
-            &[PACKAGES, NARROW, WIDE, CREDIT, RX, BUFFER, &["common/sweep_queue"], SNACK, PLACEMENT],
+            &[PACKAGES, NARROW, WIDE, CREDIT, SHARED, RX, BUFFER, &["common/sweep_queue"], SNACK, PLACEMENT],
         ),
         (
             "Vrx_engine512",
             "rx_engine",
             &["Bytes=64", "BufferBytes=65536", "Elements=65536"],
-            &[PACKAGES, NARROW, WIDE, CREDIT, RX, BUFFER, &["common/sweep_queue"], SNACK, PLACEMENT],
+            &[PACKAGES, NARROW, WIDE, CREDIT, SHARED, RX, BUFFER, &["common/sweep_queue"], SNACK, PLACEMENT],
         ),
     ];
 

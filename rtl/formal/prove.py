@@ -114,8 +114,8 @@ CREDIT_FAULTS = [
     ("common/credit_fifo", "tail == Last ? '0 : tail + 1'b1", "tail + 1'b1"),
 ]
 TABLE_FAULTS = [
-    ("rx/task_table", "ready_o && !found && !full", "ready_o && !full"),
-    ("rx/task_table", "ready_o && !found && !full", "ready_o && !found"),
+    ("rx/task_table", "request_i == ALLOCATE && !found && !full", "request_i == ALLOCATE && !full"),
+    ("rx/task_table", "request_i == ALLOCATE && !found && !full", "request_i == ALLOCATE && !found"),
     ("rx/task_table", "if (!valid[Group*(g-1)+i-1])", "if (!valid[Group*(g-1)+i-1] || i == 1)"),
     ("rx/task_table", "d < Digits; d++) same", "d < Digits - 1; d++) same"),
     ("rx/task_table", "ready_o ? ~(same & {Entries{frees}}) : '0", "{Entries{ready_o}}"),

@@ -14,7 +14,7 @@ module task_table #(
 ) (
     input  wire                        clk,
     input  wire                        rst,
-    // The table is emptied; nothing can be allocated yet.
+    // The table has been emptied since the last reset; before, nothing may be allocated.
     output logic                       ready_o,
     // 0 none, 1 look up, 2 allocate, 3 write back, 4 free. Write back and free need a tag that is in the table, else nothing changes.
     input  wire  [                2:0] request_i,
@@ -64,7 +64,7 @@ module task_table #(
   endfunction
   wire found = |same;
   wire full = &valid;
-  wire allocates = request_i == ALLOCATE && ready_o && !found && !full;
+  wire allocates = request_i == ALLOCATE && !found && !full;
   wire writes = request_i == WRITE_BACK && found;
   wire frees = request_i == FREE && found;
 
