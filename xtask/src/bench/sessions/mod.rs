@@ -29,6 +29,8 @@ const DEPTH: usize = 32;
 const DEPTHS: [usize; 2] = [DEPTH, 1];
 /// Parts into which the measured time of a load that reads is divided.
 const SLICES: usize = 10;
+/// Seconds that a load runs before each of its slices is measured: its target's caches have forgotten it while others were at work.
+const LEAD_IN: f64 = 0.05;
 /// By then a target has done what a login defers, and no session is due for a ping.
 const SETTLED: Duration = Duration::from_secs(4);
 /// How long a target with idle sessions is watched before their pings are due.
@@ -140,7 +142,7 @@ fn measure(intact: &Path, options: &Options) -> Result<Figures> {
     reading.push(Cell::of(control.clone()));
     for round in 0..options.rounds {
         let words = format!("round {} of {}", round + 1, options.rounds);
-        // The kernel is still freeing the ten thousand connections of the round before, and the caches have forgotten this target.
+        // The kernel is still freeing the ten thousand connections of the round before.
         control.take(&mut sites, few, options.seconds)?;
         in_turn(&mut reading, &mut sites, few, options.seconds, &words)?;
         for cell in &mut others {
@@ -163,6 +165,7 @@ fn in_turn(cells: &mut [Cell], sites: &mut Sites, few: usize, seconds: f64, word
     for slice in 0..SLICES {
         progress::show(format_args!("{words}: slice {} of {SLICES} of the reads", slice + 1));
         for at in turns(slice, cells.len()) {
+            cells[at].load.take(sites, few, LEAD_IN)?;
             if let Some(more) = cells[at].load.take(sites, few, seconds / SLICES as f64)? {
                 done[at].add(&more);
             }
