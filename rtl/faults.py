@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Plants a fault into a joined module of the engine, one after the other, and expects a test to fail for each.
+"""Plants a fault into a module of the engine, one after the other, and expects a test to fail for each.
 
     rtl/faults.py              all
     rtl/faults.py N...         those with these numbers
@@ -45,6 +45,9 @@ FAULTS = [
     ("rx/rx_poly", "      state <= !rst && (set_i || waits || state != NONE) ? DUE : NONE;\n", "      state <= NONE;\n"),
     ("tx/tx", ".room_i(room_i && !poly_waits)", ".room_i(room_i)"),
     ("engine/engine_control", "wire poly_full = poly_full_i && !stopped_i;", "wire poly_full = poly_full_i;"),
+    ("tx/tx_generator", "assign r2t_ready_o = table_ready && !adds && !table_nearly_full;", "assign r2t_ready_o = table_ready && !adds;"),
+    ("tx/tx_generator", "wire may_begin = queue_valid && !table_nearly_full;", "wire may_begin = queue_valid;"),
+    ("rx/task_store", "if (exhausted) full <= 1'b1;", "if (exhausted) full <= 1'b0;"),
 ]
 
 
@@ -52,6 +55,8 @@ FAULTS = [
 CAMPAIGNS = ["random_conversations", "every_fault_in_the_stream", "what_is_lost_comes_back"]
 PARTS = [
     ["--test", "at_once"],
+    ["--test", "tx", "a_full_r2t_table"],
+    ["--test", "rx_engine", "lists_that_exceed"],
     ["--test", "engine", "--", *(word for name in CAMPAIGNS for word in ("--skip", name))],
     ["--test", "engine", "--", *CAMPAIGNS],
 ]

@@ -17,7 +17,7 @@ mod models {
     const PACKAGES: &[&str] = &["common/engine_pkg", "tx/tx_pkg"];
     const NARROW: &[&str] = &["crc/crc_unit", "crc/crc_loader"];
     const WIDE: &[&str] = &["crc/crc_pkg", "crc/crc_wide"];
-    const CREDIT: &[&str] = &["common/credit_fifo", "common/credit_sender"];
+    const CREDIT: &[&str] = &["common/credit_fifo", "common/front_fifo", "common/credit_sender"];
     const RX: &[&str] = &["rx/rx_scout", "rx/rx_poly", "rx/rx_check", "rx/rx_packet"];
 
     const BUFFER: &[&str] = &["rx/rx_buffer", "rx/rx_checked"];
@@ -101,12 +101,12 @@ mod models {
             &["Bytes=64", "BufferBytes=65536"],
             &[NARROW, WIDE, CREDIT, SHARED, TX, ENGINE],
         ),
-        ("Vtx64", "tx", &["Bytes=8", "BufferBytes=4096"], &[NARROW, WIDE, CREDIT, SHARED, TX]),
-        ("Vtx512", "tx", &["Bytes=64", "BufferBytes=65536"], &[NARROW, WIDE, CREDIT, SHARED, TX]),
+        ("Vtx64", "tx", &["Bytes=8", "BufferBytes=4096", "R2ts=512"], &[NARROW, WIDE, CREDIT, SHARED, TX]),
+        ("Vtx512", "tx", &["Bytes=64", "BufferBytes=65536", "R2ts=512"], &[NARROW, WIDE, CREDIT, SHARED, TX]),
         (
             "Vrx_engine64",
             "rx_engine",
-            &["Bytes=8", "BufferBytes=4096", "Elements=65536"],
+            &["Bytes=8", "BufferBytes=4096", "Elements=1024"],
             &[PACKAGES, NARROW, WIDE, CREDIT, SHARED, RX, BUFFER, &["common/sweep_queue"], SNACK, PLACEMENT],
         ),
         (

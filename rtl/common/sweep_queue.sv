@@ -17,6 +17,8 @@ module sweep_queue #(
     input  wire              push_valid_i,
     output logic             push_ready_o,
     input  wire  [Width-1:0] push_i,
+    // A cycle ago three slots or fewer were free. Who pushes only without it leaves two.
+    output logic             nearly_full_o,
     // The front is known, or there is none: in the cycle after a push it is not yet.
     output logic             settled_o,
     // The oldest entry; during a sweep the one that is looked at.
@@ -52,6 +54,7 @@ module sweep_queue #(
   assign push_ready_o = !sweeping_o && !sweep_i && stored != Count'(Depth);
   wire push = push_valid_i && push_ready_o;
   always_ff @(posedge clk) begin
+    nearly_full_o <= !rst && stored > Count'(Depth - 4);
     if (push || keep) ring[tail] <= keep ? keep_i : push_i;
     if (fetch) front_o <= ring[head];
     if (rst) begin

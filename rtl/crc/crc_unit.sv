@@ -66,7 +66,8 @@ module crc_unit (
     first1 <= first_in;
     last1 <= last_i;
     absent1 <= absent_bytes(keep_i);
-    for (int unsigned i = 0; i < 8; i++) d1[8*i+:8] <= data_i[8*i+:8] & {8{keep_i[i]}};
+    // As a choice and not as an AND: so the mask is the reset of the registers, and no lookup table.
+    for (int unsigned i = 0; i < 8; i++) d1[8*i+:8] <= keep_i[i] ? data_i[8*i+:8] : 8'd0;
     if (rst) first_in <= 1'b1;
     else if (accept) first_in <= last_i;
     if (rst) hold <= 7'd0;

@@ -67,8 +67,9 @@ module crc_wide #(
     first <= {first[3:0], first_in};
     last  <= {last[3:0], last_i};
     keep0 <= keep_i[15:1];
-    for (int unsigned w = 0; w < 16; w++)
-      d0[32*w+:32] <= (data_i[32*w+:32] & {32{keep_i[w]}}) ^ (w == 0 && first_in ? init_i : 32'd0);
+    // As a choice and not as an AND: so the mask is the reset of the registers, and no lookup table.
+    for (int unsigned w = 1; w < 16; w++) d0[32*w+:32] <= keep_i[w] ? data_i[32*w+:32] : 32'd0;
+    d0[31:0] <= (data_i[31:0] & {32{keep_i[0]}}) ^ (first_in ? init_i : 32'd0);
   end
 
   // The tree.

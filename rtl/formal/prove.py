@@ -89,7 +89,7 @@ def wide(polynomial):
         ("crc/crc_wide", "(u3[0] ^ u3[1]) ^ (u3[2] ^ u3[3])", "(u3[0] ^ u3[1]) ^ (u3[2] ^ u3[2])"),
         ("crc/crc_wide", "absent[6+2*k][(4-k)%4]", "absent[5+2*k][(4-k)%4]"),
         ("crc/crc_wide", "apply(ToY, power)", "apply(ToX, power)"),
-        ("crc/crc_wide", "(data_i[32*w+:32] & {32{keep_i[w]}})", "data_i[32*w+:32]"),
+        ("crc/crc_wide", "keep_i[w] ? data_i[32*w+:32] : 32'd0", "data_i[32*w+:32]"),
     ]
     check = lambda circuit: crc.wide(circuit, polynomial)
     return lambda fault: linear("crc_wide", "crc_wide", WIDE, parameters, check, fault), faults

@@ -1,7 +1,7 @@
 // The Rx buffer controller: holds the segments of the packet controller back until the verdict about their PDU.
 //
 //   segments --> [ beats: a ring in RAM ] --> [ next beat ] --+--> good: header segments, data; bad data digest: header only
-//   verdicts --> [ queue, one for each PDU ] -----------------+
+//   verdicts --> [ queue ] --> [ oldest verdict ] ------------+
 //
 // What leaves has been compared: no byte of a data segment with a bad digest, and none of a PDU with a bad header digest, comes out.
 // There is room for one PDU with `BufferBytes` of data and the longest header, so a PDU within the bound never waits for itself.
@@ -85,7 +85,7 @@ module rx_buffer #(
   assign seg_ready_o = beats != Count'(Beats) && may_begin;
 
   // Out: the beat at the front waits for the verdict.
-  logic known, pop, unused_credit;
+  logic known, pop;
   wire bad_header = known && verdict_o == BAD_HEADER;
   wire drop = known && verdict_o == BAD_DATA && next.is_data && next_valid && !stopped_o;
   assign valid_o = !clear && !stopped_o && known && next_valid && !drop;
@@ -121,7 +121,7 @@ module rx_buffer #(
       if (stops) stopped_o <= 1'b1;
     end
   end
-  credit_fifo #(
+  front_fifo #(
       .Width(66),
       .Depth(Pdus)
   ) verdicts (
@@ -129,7 +129,6 @@ module rx_buffer #(
       .rst(clear),
       .push_i(verdict_valid_i && !clear),
       .data_i({verdict_i, verdict_position_i}),
-      .credit_o(unused_credit),
       .valid_o(known),
       .data_o({verdict_o, position_o}),
       .pop_i(pop)

@@ -26,15 +26,12 @@ module rx_check #(
   logic computed_valid, received_valid;
   logic [31:0] computed, received;
   // The packet controller counts for these queues, by the credits of its PDUs.
-  logic unused_computed_credit, unused_received_credit, unused_result_credit, result_valid, result;
-  wire fetch = result_valid && (!valid_o || pop_i);
+  logic unused_computed_credit, unused_received_credit;
   wire compare = computed_valid && received_valid;
   logic compared, equal;
   always_ff @(posedge clk) begin
     compared <= compare && !clear;
     equal <= computed == received;
-    valid_o <= !clear && (fetch || (valid_o && !pop_i));
-    if (fetch) good_o <= result;
   end
   credit_fifo #(
       .Depth(Depth)
@@ -60,7 +57,7 @@ module rx_check #(
       .data_o(received),
       .pop_i(compare)
   );
-  credit_fifo #(
+  front_fifo #(
       .Width(1),
       .Depth(Depth)
   ) result_queue (
@@ -68,10 +65,9 @@ module rx_check #(
       .rst(clear),
       .push_i(compared && !clear),
       .data_i(equal),
-      .credit_o(unused_result_credit),
-      .valid_o(result_valid),
-      .data_o(result),
-      .pop_i(fetch)
+      .valid_o,
+      .data_o(good_o),
+      .pop_i
   );
 endmodule
 `default_nettype wire

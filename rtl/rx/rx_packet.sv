@@ -360,13 +360,8 @@ module rx_packet #(
 
   // PDUs under way: a credit is spent with the plan, so every queue of this module has a slot for what the PDU causes.
   // The oldest is in registers: what a verdict looks at.
-  pdu_t pdu_in, queued, oldest;
-  logic queued_valid, oldest_valid, unused_credit;
-  wire oldest_fetch = queued_valid && (!oldest_valid || retire);
-  always_ff @(posedge clk) begin
-    oldest_valid <= !clear && (oldest_fetch || (oldest_valid && !retire));
-    if (oldest_fetch) oldest <= queued;
-  end
+  pdu_t pdu_in, oldest;
+  logic oldest_valid;
   assign pdu_in.position = plan_position;
   assign pdu_in.too_long = plan_too_long;
   assign pdu_in.has_data_digest = data_digest_i && plan_has_data;
@@ -379,7 +374,7 @@ module rx_packet #(
       .spend_i(plan_pop),
       .credit_i(retire)
   );
-  credit_fifo #(
+  front_fifo #(
       .Width($bits(pdu_t)),
       .Depth(Depth)
   ) pdus (
@@ -387,10 +382,9 @@ module rx_packet #(
       .rst(clear),
       .push_i(plan_pop),
       .data_i(pdu_in),
-      .credit_o(unused_credit),
-      .valid_o(queued_valid),
-      .data_o(queued),
-      .pop_i(oldest_fetch)
+      .valid_o(oldest_valid),
+      .data_o(oldest),
+      .pop_i(retire)
   );
 
   // Retire: PDUs that have ended, less those with a verdict. The verdict is out in the next cycle.

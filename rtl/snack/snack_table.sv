@@ -82,7 +82,7 @@ module snack_table
   endfunction
 
   // The entries.
-  logic push_ready, entry_valid, sweeping, sweep, hold, drop, unused_settled, begins;
+  logic push_ready, entry_valid, sweeping, sweep, hold, drop, unused_settled, unused_nearly_full, begins;
   wire look = sweeping && entry_valid && !hold;
   sweep_queue #(
       .Width($bits(entry_t)),
@@ -93,6 +93,7 @@ module snack_table
       .push_valid_i(step == ADD),
       .push_ready_o(push_ready),
       .push_i(added),
+      .nearly_full_o(unused_nearly_full),
       .settled_o(unused_settled),
       .valid_o(entry_valid),
       .front_o(seen),

@@ -35,7 +35,7 @@ UNITS = {
     "task_table": (0, "task_table", {}, ["rx/task_table"]),
 }
 WIDE = ["crc/crc_pkg", "crc/crc_wide"]
-CREDIT = ["common/credit_fifo", "common/credit_sender"]
+CREDIT = ["common/credit_fifo", "common/front_fifo", "common/credit_sender"]
 CHECK = NARROW + WIDE + CREDIT + ["crc/beat_crc", "crc/crc_pair", "rx/rx_check"]
 PACKET = CHECK + ["common/stream_window", "rx/rx_scout", "rx/rx_poly", "rx/rx_packet"]
 for size, buffer in ((64, 65536), (8, 4096)):
@@ -44,7 +44,7 @@ for size, buffer in ((64, 65536), (8, 4096)):
     UNITS |= {
         f"stream_window_{8 * size}": (8 * size, "stream_window", beat, ["common/stream_window"]),
         f"rx_packet_{8 * size}": (8 * size, "rx_packet", beat, PACKET),
-        f"rx_buffer_{8 * size}": (8 * size, "rx_buffer", held, ["common/credit_fifo", "rx/rx_buffer"]),
+        f"rx_buffer_{8 * size}": (8 * size, "rx_buffer", held, CREDIT + ["rx/rx_buffer"]),
         f"rx_checked_{8 * size}": (8 * size, "rx_checked", held, PACKET + ["rx/rx_buffer", "rx/rx_checked"]),
     }
 SNACK = ["common/sweep_queue", "snack/snack_pkg", "snack/snack_table"]

@@ -140,7 +140,7 @@ module tx_generator
   // The transmit queue.
   entry_t front, entry;
   entry_t unused_peek;
-  logic unused_peek_valid;
+  logic unused_peek_valid, unused_nearly_full;
   logic queue_settled, queue_valid, queue_ready, queue_pop, queue_sweep, queue_sweeping, queue_drop, extracted;
   logic [Waiting-1:0] unnumbered;
   sweep_queue #(
@@ -152,6 +152,7 @@ module tx_generator
       .push_valid_i(post_valid_i),
       .push_ready_o(queue_ready),
       .push_i(post_i),
+      .nearly_full_o(unused_nearly_full),
       .settled_o(queue_settled),
       .valid_o(queue_valid),
       .front_o(front),
@@ -174,7 +175,7 @@ module tx_generator
 
   // The R2T table, and the burst that is being sent.
   burst_t next_burst, unsolicited, burst;
-  logic burst_valid, table_settled, table_valid, table_ready, table_pop, table_sweep, table_sweeping;
+  logic burst_valid, table_settled, table_valid, table_ready, table_nearly_full, table_pop, table_sweep, table_sweeping;
   logic [31:0] burst_sent, burst_data_sn;
   burst_t peek_table;
   logic peek_in_table, peek_at_hand;
@@ -185,9 +186,10 @@ module tx_generator
   ) r2t_table (
       .clk,
       .rst,
-      .push_valid_i(adds || r2t_valid_i),
+      .push_valid_i(adds || (r2t_valid_i && r2t_ready_o)),
       .push_ready_o(table_ready),
       .push_i(adds ? unsolicited : r2t_i),
+      .nearly_full_o(table_nearly_full),
       .settled_o(table_settled),
       .valid_o(table_valid),
       .front_o(next_burst),
@@ -201,7 +203,8 @@ module tx_generator
       .peek_valid_o(peek_in_table),
       .peek_o(peek_table)
   );
-  assign r2t_ready_o = table_ready && !adds;
+  // R2Ts leave a place for the unsolicited data of a command that was begun: it could not end without.
+  assign r2t_ready_o = table_ready && !adds && !table_nearly_full;
   always_ff @(posedge clk) peek_at_hand <= burst_valid && peek_at_i == '0;
   assign peek_valid_o = peek_at_hand || peek_in_table;
   assign peek_o = peek_at_hand ? burst : peek_table;
@@ -231,8 +234,9 @@ module tx_generator
   assign credit = begun != Flights'(Pdus);
 
   // What may be done now.
-  wire may_go = queue_valid && (!front.numbered || window_open_i);
-  wire may_pass = queue_valid && !may_go && unnumbered != '0;
+  wire may_begin = queue_valid && !table_nearly_full;
+  wire may_go = may_begin && (!front.numbered || window_open_i);
+  wire may_pass = may_begin && !may_go && unnumbered != '0;
   wire disturbed = faulted || ended_valid_i;
   wire begins = state == DECIDE && !disturbed && room_i;
   wire [31:0] burst_left = burst.length - burst_sent;

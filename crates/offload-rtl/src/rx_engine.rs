@@ -266,7 +266,7 @@ pub struct RxOutputs {
     pub state: RxState,
 }
 
-/// `rx_engine`: a Rx buffer of 4 KiB at 64 bit and of 64 KiB at 512 bit, 256 tasks, 65536 elements.
+/// `rx_engine` with 256 tasks: at 64 bit a Rx buffer of 4 KiB and 1024 elements, as it is synthesised; at 512 bit 64 KiB and 65536.
 pub struct RxEngine {
     model: Model<RxEngineIn, RxEngineOut>,
     idle: RxEngineIn,

@@ -319,7 +319,7 @@ pub struct TxCycle {
     pub state: TxState,
 }
 
-/// `tx` for one width: with a Tx buffer of 4 KiB at 64 bit, and of 64 KiB at 512 bit.
+/// `tx` for one width: with a Tx buffer of 4 KiB at 64 bit, and of 64 KiB at 512 bit; its R2T table has 512 entries, as it is synthesised.
 pub struct Tx {
     model: Model<TxIn, TxOut>,
     width: Width,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use offload::encoding::{
     Abort, CompletionKind, OpenConn, PostTask, Resync, SessionEntry, SglElement, TaskDone, TaskResult,
-    conn_flags,
+    conn_flags, task_flags,
 };
 use offload::{Engine, FlatMemory, HostMem, SoftwareEngine};
 use offload_rtl::{
@@ -210,6 +210,29 @@ impl Bench {
             self.tasks.insert(post.itt, (begun.index, TxPart::default()));
         }
         result
+    }
+
+    /// A read of one byte for each element, which only the circuit sees.
+    pub fn post_to_circuit(&mut self, itt: u32, list: &[(u64, u32)]) -> TaskResult {
+        let begun = self.request(StoreRequest::PostBegin(itt));
+        assert_eq!(begun.result, TaskResult::GOOD.0);
+        for (addr, length) in list {
+            self.request(StoreRequest::PostElement(*addr, *length));
+        }
+        let edtl = list.iter().map(|(_, length)| length).sum();
+        let post = TaskPost { flags: task_flags::READ, edtl, ..TaskPost::default() };
+        let result = TaskResult(self.request(StoreRequest::PostEnd(post)).result);
+        if result == TaskResult::GOOD {
+            self.tasks.insert(itt, (begun.index, TxPart::default()));
+        }
+        result
+    }
+
+    /// Ends a task that only the circuit has seen.
+    pub fn end_in_circuit(&mut self, itt: u32) {
+        let reply = self.request(StoreRequest::EndTask(itt, TaskResult::ABORTED.0));
+        assert_eq!(reply.result, TaskResult::GOOD.0);
+        self.host.completions.clear();
     }
 
     /// A task that software gives up while its list is fetched: only the circuit sees it.

@@ -233,6 +233,26 @@ fn the_tables_fill_and_empty() {
     }
 }
 
+/// With fewer elements than 256 whole lists take: the list that does not fit is refused and gives back what it had got, and what ends
+/// makes room for it.
+#[test]
+fn lists_that_exceed_all_elements_together_are_refused() {
+    let mut bench = Bench::new(Width::Bits64, open_conn(0, 4096), 9);
+    let list = |count: u64| -> Vec<_> { (0..count).map(|at| (DATA_ADDR + at, 1)).collect() };
+    for _ in 0..3 {
+        for itt in 0..4 {
+            assert_eq!(bench.post_to_circuit(itt, &list(255)), TaskResult::GOOD);
+        }
+        assert_eq!(bench.post_to_circuit(4, &list(5)), TaskResult::TABLE_FULL);
+        assert_eq!(bench.post_to_circuit(5, &list(4)), TaskResult::GOOD);
+        assert_eq!(bench.post_to_circuit(6, &list(1)), TaskResult::TABLE_FULL);
+        bench.end_in_circuit(2);
+        assert_eq!(bench.post_to_circuit(6, &list(256)), TaskResult::TABLE_FULL);
+        assert_eq!(bench.post_to_circuit(6, &list(255)), TaskResult::GOOD);
+        [0, 1, 3, 5, 6].into_iter().for_each(|itt| bench.end_in_circuit(itt));
+    }
+}
+
 /// Beats of the stream for each cycle, from the first beat to the last byte in host memory, with both digests:
 /// `cargo test ... --test rx_engine beats -- --nocapture` prints them. Each read is `pdus` Data-In long; its memory has pages.
 #[test]

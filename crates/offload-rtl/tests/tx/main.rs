@@ -18,7 +18,9 @@ use offload::encoding::{
     TaskResult, conn_flags, raw_flags, task_flags,
 };
 use offload::{Engine, HostMem};
-use offload_rtl::{Burst, Snack, TaskPost, TaskView, Tx, TxPart, TxPost, TxSettings, Width};
+use offload_rtl::{
+    Burst, Snack, TaskPost, TaskView, Tx, TxInputs, TxPart, TxPost, TxReady, TxSettings, Width,
+};
 
 /// Where the PDUs of SEND_RAW are made.
 const SEND_ADDR: u64 = BASE + 0x30000;
@@ -475,6 +477,44 @@ fn campaign(width: Width, pdus: usize, seed: u64) {
 fn the_same_events_give_the_same_bytes_and_tables() {
     campaign(Width::Bits64, length(3000), 1);
     campaign(Width::Bits512, length(3000), 2);
+}
+
+/// A peer that sends more R2Ts than the table holds has to wait, whatever else is under way: a command whose unsolicited data
+/// needs a place in the table, too, is not kept from its end by a table that only it could empty.
+#[test]
+fn a_full_r2t_table_empties_while_commands_with_unsolicited_data_begin() {
+    const LENGTH: u32 = 512;
+    for width in [Width::Bits64, Width::Bits512] {
+        let open = OpenConn { first_burst_length: LENGTH, max_cmd_sn: 100, ..open_conn(0, 0) };
+        let mut pair = Pair::open(width, open, FULL, 3);
+        let write = |itt| PostTask { flags: task_flags::WRITE, itt, edtl: LENGTH, ..PostTask::default() };
+        pair.post_task(write(1), &[(DATA_ADDR, LENGTH)]);
+        pair.compare();
+        let lun = common::LUN.0.to_be_bytes();
+        let (mut taken, mut begun) = (0, 0);
+        // First nothing may be begun, so that the table fills. Then the other commands begin, and while each is on its way, R2Ts come.
+        for cycle in 0..20_000 {
+            let room = cycle >= 1000;
+            if cycle == 1000 {
+                assert!((500..=512).contains(&taken), "{width:?}: {taken} R2Ts fill the table");
+                (2..10).for_each(|itt| pair.post_task(write(itt), &[(DATA_ADDR, LENGTH)]));
+            }
+            let comes = !room || cycle < begun + 300;
+            let r2t = Burst { index: 0, ttt: 7, lun, r2t_sn: taken, offset: 0, length: 4 };
+            let ready = TxReady { room, ..TxReady::default() };
+            let given = TxInputs { r2t: comes.then_some(r2t), ready, ..TxInputs::default() };
+            let said = pair.host.step(&mut pair.bench.memory, given);
+            taken += u32::from(said.taken.r2t);
+            if said.look.is_some_and(|index| !pair.host.tasks[&index].tx.sent) {
+                begun = cycle;
+            }
+        }
+        pair.host.drain(&mut pair.bench.memory);
+        assert!(pair.host.peek(&mut pair.bench.memory).is_empty());
+        let sent: Vec<u32> = pair.host.tasks.values().map(|task| task.tx.bytes_sent).collect();
+        assert_eq!(sent[0], LENGTH + 4 * taken, "{width:?}");
+        assert_eq!(sent[1..], [LENGTH; 8], "{width:?}");
+    }
 }
 
 /// Beats of the stream for each cycle, with both digests: `cargo test ... --test tx beats -- --nocapture` prints them.
