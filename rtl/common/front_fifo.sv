@@ -38,5 +38,11 @@ module front_fifo #(
       .data_o(queued),
       .pop_i(fetch)
   );
+`ifndef SYNTHESIS
+  always_ff @(posedge clk) begin
+    assert (rst || !(pop_i && !valid_o))
+    else $error("front_fifo: a pop without an entry");
+  end
+`endif
 endmodule
 `default_nettype wire

@@ -479,8 +479,8 @@ fn the_same_events_give_the_same_bytes_and_tables() {
     campaign(Width::Bits512, length(3000), 2);
 }
 
-/// A peer that sends more R2Ts than the table holds has to wait, whatever else is under way: a command whose unsolicited data
-/// needs a place in the table, too, is not kept from its end by a table that only it could empty.
+/// R2Ts that the table has no room for wait. A command whose unsolicited data needs a place in the table does not wait with them: nothing
+/// would leave the table before it has ended.
 #[test]
 fn a_full_r2t_table_empties_while_commands_with_unsolicited_data_begin() {
     const LENGTH: u32 = 512;
