@@ -2,7 +2,8 @@
 //
 //   push --> [ slot | slot | ... ] --> [ the oldest ] --valid, data--> receiver
 //
-// It gives no credit back: its users count by what the entries stand for.
+// Where synthesis puts the slots into block RAM, it takes that RAM's own output for the register (rtl/README.md). It gives no credit back: its
+// users count by what the entries stand for.
 `default_nettype none
 module front_fifo #(
     parameter int unsigned Width = 32,
