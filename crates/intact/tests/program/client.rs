@@ -143,6 +143,12 @@ fn cp_brings_an_image_there_and_back_with_its_holes() {
     assert!(lab.run(&["cp", "-q", &lab.path("c"), &lab.url(1)]).status.success());
     let across = lab.run(&["cp", "-q", "--verify", &lab.url(1), &lab.url(0)]);
     assert!(across.status.success(), "{}", text(&across));
+    // Everything is read, and nothing is kept.
+    let nowhere = lab.json(&["cp", "--rate", "1G", "--json", &lab.url(1), "/dev/null"]);
+    let figure = |name: &str| nowhere[name].as_u64().unwrap();
+    assert_eq!(figure("read_bytes") + figure("hole_bytes"), 16 << 20, "{nowhere}");
+    assert_eq!(figure("written_bytes") + figure("zero_bytes"), 16 << 20, "{nowhere}");
+    assert!(figure("written_bytes") > 8 << 20, "{nowhere}");
 }
 
 #[test]
@@ -168,6 +174,13 @@ fn cp_says_why_it_cannot() {
         assert_eq!(output.status.code(), Some(code), "{what}: {}", text(&output));
         assert!(text(&output).contains(words), "{what}: {}", text(&output));
     }
+    let state = format!("--state={}", lab.path("state"));
+    for option in ["--verify", "--changed-only", &state] {
+        let output = lab.run(&["cp", option, &lab.path("small"), "/dev/null"]);
+        assert_eq!(output.status.code(), Some(2), "{option}: {}", text(&output));
+        assert!(text(&output).contains("keeps nothing"), "{option}: {}", text(&output));
+    }
+    assert!(!std::fs::exists(lab.path("state")).unwrap());
     assert_eq!(std::fs::read(lab.path("small")).unwrap(), [1; 512], "the source is as it was");
 }
 

@@ -19,10 +19,7 @@ pub enum Endpoint {
         file: File,
         size: u64,
         name: String,
-        /// A regular file, so a range can be given back to the file system.
-        regular: bool,
-        /// It was empty when we began: what is not written is zero.
-        holes: bool,
+        medium: Medium,
     },
     Disk {
         disk: Disk,
@@ -30,6 +27,19 @@ pub enum Endpoint {
         /// Held while a block is changed that the copy covers only in part.
         tail: Mutex<()>,
     },
+}
+
+/// What a file is, as far as its writer minds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Medium {
+    /// Nothing is there but what is written: the rest is zero.
+    Empty,
+    /// A range of it can be given back to the file system.
+    Regular,
+    /// A block device.
+    Device,
+    /// `/dev/null`: the source is read, and nothing is kept.
+    Nowhere,
 }
 
 /// What of the destination a copy starts with.
@@ -72,7 +82,7 @@ impl Endpoint {
         let failed = |error| fail(FAILED, format_args!("{text} cannot be read: {error}"));
         let file = File::open(text).map_err(failed)?;
         let size = file_size(&file).map_err(failed)?;
-        Ok(Self::File { file, size, name: text.to_owned(), regular: false, holes: false })
+        Ok(Self::File { file, size, name: text.to_owned(), medium: Medium::Device })
     }
 
     /// Opens the side to write to, with room for all of `source`.
@@ -117,8 +127,13 @@ impl Endpoint {
                 return Err(fail(MISUSED, "source and destination are the same file"));
             }
         }
-        let regular = kind.is_file();
-        if regular {
+        let medium = match keep {
+            _ if is_null(&kind) => Medium::Nowhere,
+            _ if !kind.is_file() => Medium::Device,
+            Keep::Nothing => Medium::Empty,
+            Keep::Contents | Keep::Everything => Medium::Regular,
+        };
+        if kind.is_file() {
             match keep {
                 Keep::Nothing => file.set_len(0).and_then(|()| file.set_len(size)).map_err(failed)?,
                 Keep::Contents => file.set_len(size).map_err(failed)?,
@@ -127,10 +142,15 @@ impl Endpoint {
             // A state must not outlive the name of the file that it speaks of. Where the folder may not be read, the name is left to the
             // file system.
             let _ = File::open(directory_of(Path::new(text))).and_then(|folder| folder.sync_all());
-        } else if file_size(&file).map_err(failed)? < size {
+        } else if medium == Medium::Device && file_size(&file).map_err(failed)? < size {
             return Err(fail(FAILED, format_args!("{text} is smaller than the {size} bytes of the source")));
         }
-        Ok(Self::File { file, size, name: text.to_owned(), regular, holes: regular && keep == Keep::Nothing })
+        Ok(Self::File { file, size, name: text.to_owned(), medium })
+    }
+
+    /// Whether nothing can be read from it again.
+    pub fn is_nowhere(&self) -> bool {
+        matches!(self, Self::File { medium: Medium::Nowhere, .. })
     }
 
     /// Bytes that take part in the copy.
@@ -187,15 +207,15 @@ impl Endpoint {
 
     pub fn write_zeroes(&self, offset: u64, length: u64) -> Result<(), String> {
         match self {
-            Self::File { holes: true, .. } => Ok(()),
-            Self::File { file, regular: true, .. } => {
+            Self::File { medium: Medium::Empty | Medium::Nowhere, .. } => Ok(()),
+            Self::File { file, medium: Medium::Regular, .. } => {
                 use rustix::fs::{FallocateFlags, fallocate};
                 let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
                 // Not every file system can make holes; then zeros are written.
                 fallocate(file, flags, offset, length)
                     .or_else(|_| self.write(offset, &vec![0; length as usize]))
             }
-            Self::File { .. } => self.write(offset, &vec![0; length as usize]),
+            Self::File { medium: Medium::Device, .. } => self.write(offset, &vec![0; length as usize]),
             Self::Disk { disk, .. } => {
                 let block = u64::from(disk.capacity().block_bytes);
                 let whole = length / block * block;
@@ -212,6 +232,7 @@ impl Endpoint {
     /// Makes what was written stay.
     pub fn finish(&self) -> Result<(), Unfinished> {
         match self {
+            Self::File { medium: Medium::Nowhere, .. } => Ok(()),
             Self::File { file, name, .. } => {
                 file.sync_all().map_err(|error| Unfinished::Failed(format!("flushing {name}: {error}")))
             }
@@ -296,6 +317,12 @@ fn open_disk(text: &str, client: &ClientArgs) -> Result<Disk, ExitCode> {
     let (_, lun) = url.unit().map_err(|error| fail(MISUSED, error))?;
     let session = Session::connect(client.options(&url)?).map_err(|error| refused(&error))?;
     Disk::open(&session, lun).map_err(|error| failed(&error))
+}
+
+/// Whether this is `/dev/null`, by any name.
+fn is_null(kind: &std::fs::Metadata) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    kind.file_type().is_char_device() && kind.rdev() == rustix::fs::makedev(1, 3)
 }
 
 /// Size of a file or block device.

@@ -34,6 +34,9 @@ use crate::output;
 
 /// Bytes copied in one step.
 const CHUNK_BYTES: u64 = 1024 * 1024;
+/// The same with `--rate`. A target serves a command as a whole, so one of this length holds up those of other hosts for some 20 µs, one of
+/// [`CHUNK_BYTES`] for 0.2 to 0.3 ms (docs/database.md).
+const LIMITED_CHUNK_BYTES: u64 = 128 * 1024;
 /// Bytes that `--changed-only` compares, and writes or leaves, as one.
 const PIECE_BYTES: usize = 64 * 1024;
 /// Bytes between two flushes of a copy with a state, and so the most that a resumed copy moves twice. A flush waits until all jobs are
@@ -48,13 +51,14 @@ const MAX_REPAIRS: u32 = 5;
     intact cp disk.img iscsi://127.0.0.1/iqn.2026-01.io.intact:disk/0\n  \
     intact cp --verify iscsi://127.0.0.1/iqn.2026-01.io.intact:disk/0 backup.img\n  \
     intact cp --changed-only --rate 50M iscsi://127.0.0.1/iqn.2026-01.io.intact:disk/0 backup.img\n  \
-    intact cp --resume --state backup.state iscsi://127.0.0.1/iqn.2026-01.io.intact:disk/0 backup.img\n\n\
+    intact cp --resume --state backup.state iscsi://127.0.0.1/iqn.2026-01.io.intact:disk/0 backup.img\n  \
+    intact cp iscsi://127.0.0.1/iqn.2026-01.io.intact:disk/0 /dev/null\n\n\
     The destination is overwritten. When its target loses what it had acknowledged, by a restart for one, that is written again.\n\n\
     Exit codes: 0 copied; 1 it failed, or the copy differs; 2 wrong usage.")]
 pub struct Args {
     /// A file or iscsi://[user[%password]@]host[:port]/target/lun
     source: String,
-    /// A file or a URL.
+    /// A file or a URL; /dev/null to read everything and keep nothing.
     destination: String,
     /// Read both sides again and compare every byte.
     #[arg(long)]
@@ -62,7 +66,8 @@ pub struct Args {
     /// Read both sides, compare every byte, and write only the pieces of 64 KiB that differ. A file keeps what it holds.
     #[arg(long)]
     changed_only: bool,
-    /// Move at most so many bytes a second at either side, such as 50M. Holes cost nothing.
+    /// Move at most so many bytes a second at either side, such as 50M, in chunks of 128 KiB: other users of the target wait less.
+    /// Holes cost nothing.
     #[arg(long, value_name = "SIZE", value_parser = parse_rate)]
     rate: Option<u64>,
     /// Keep in this file how far the copy has come, so that --resume can continue it. Removed when the copy is complete, and
@@ -76,7 +81,7 @@ pub struct Args {
     /// Bytes copied between two flushes with --state.
     #[arg(long, value_name = "SIZE", default_value = SEGMENT_BYTES, value_parser = parse_segment, hide = true)]
     segment: u64,
-    /// Chunks of 1 MiB under way at a time.
+    /// Chunks under way at a time: of 1 MiB, of 128 KiB with --rate.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
     jobs: u16,
     /// No progress bar.
@@ -169,6 +174,7 @@ struct Copy<'a> {
     source: Endpoint,
     destination: Endpoint,
     map: Source,
+    chunk_bytes: u64,
     pace: Option<Pace>,
     /// A job has failed: the others end too.
     stop: AtomicBool,
@@ -189,11 +195,18 @@ fn copy(args: &Args) -> Result<Summary, ExitCode> {
     };
     let source = Endpoint::open_source(&args.source, &args.client)?;
     let destination = Endpoint::open_destination(&args.destination, &args.client, &source, keep)?;
+    if destination.is_nowhere() && (args.verify || args.changed_only || args.state.is_some()) {
+        let why = "/dev/null keeps nothing, so there is nothing to verify, to compare with or to continue\n  remedy: without --verify, \
+                   --changed-only and --state; a digest that does not match ends the copy all the same";
+        return Err(fail(MISUSED, why));
+    }
     let mut checkpoint = begin_state(args, found, &source, &destination)?;
     let resumed_bytes = checkpoint.as_ref().map_or(0, Checkpoint::copied_bytes);
+    let chunk_bytes = if args.rate.is_some() { LIMITED_CHUNK_BYTES } else { CHUNK_BYTES };
     let copy = Copy {
         map: Source::map(&source).map_err(|error| fail(FAILED, error))?,
-        pace: args.rate.map(|rate| Pace::new(rate, CHUNK_BYTES)),
+        chunk_bytes,
+        pace: args.rate.map(|rate| Pace::new(rate, chunk_bytes)),
         stop: AtomicBool::new(false),
         differs: AtomicBool::new(false),
         done: Counters::default(),
@@ -424,15 +437,15 @@ impl Copy<'_> {
         step: impl Fn(u64, &mut [u8]) -> Result<(), String> + Sync,
     ) -> Result<(), ExitCode> {
         let chunks = parts.iter().flat_map(|part| {
-            let starts = part.clone().step_by(CHUNK_BYTES as usize);
-            starts.map(|at| at..part.end.min(at + CHUNK_BYTES))
+            let starts = part.clone().step_by(self.chunk_bytes as usize);
+            starts.map(|at| at..part.end.min(at + self.chunk_bytes))
         });
         let chunks = Mutex::new(chunks);
         let failure = Mutex::new(None);
         std::thread::scope(|scope| {
             for _ in 0..self.args.jobs {
                 scope.spawn(|| {
-                    let mut buffer = vec![0; CHUNK_BYTES as usize];
+                    let mut buffer = vec![0; self.chunk_bytes as usize];
                     while !self.stop.load(Ordering::Relaxed) {
                         let Some(chunk) = chunks.lock().next() else { return };
                         let length = (chunk.end - chunk.start) as usize;
