@@ -1,11 +1,14 @@
 // A queue in whose middle entries can be changed and taken: the transmit queue, the R2T table, the SNACK table.
 //
-//   push --> [ ring in RAM ] --> [ front ] --+--> pop
-//     ^                                      |
-//     +--- sweep: kept, perhaps changed <----+--> sweep: dropped
+//   push --> [ ring in RAM ] --> [ next ] --> [ front ] --+--> pop
+//     ^                                                   |
+//     +--- sweep: kept, perhaps changed <-----------------+--> sweep: dropped
+//
+// The next entry counts as one of the ring until it is the front: what synthesis makes of its register is the output of the block RAM, which is
+// slow (see front_fifo).
 //
 // A sweep looks at each entry once, in order; what is kept goes to the end. After as many steps as there were entries, they are in their
-// old order. Nothing is pushed or popped meanwhile. A sweep takes up to three cycles for each entry; it serves what is rare: an ABORT, a fault,
+// old order. Nothing is pushed or popped meanwhile. A sweep takes up to four cycles for each entry; it serves what is rare: an ABORT, a fault,
 // a loss, a PDU that passes others while the window is closed.
 `default_nettype none
 module sweep_queue #(
@@ -19,7 +22,7 @@ module sweep_queue #(
     input  wire  [Width-1:0] push_i,
     // A cycle ago three slots or fewer were free. Who pushes only without it leaves two.
     output logic             nearly_full_o,
-    // The front is known, or there is none: in the cycle after a push it is not yet.
+    // The front is known, or there is none: in the two cycles after a push it is not yet.
     output logic             settled_o,
     // The oldest entry; during a sweep the one that is looked at.
     output logic             valid_o,
@@ -42,7 +45,10 @@ module sweep_queue #(
   localparam logic [At-1:0] Last = At'(Depth - 1);
 
   logic [Width-1:0] ring[Depth];
-  logic [At-1:0] head, tail;
+  // The oldest entry of the ring, the one that is read next, and the next free place.
+  logic [At-1:0] head, read_at, tail;
+  logic next_valid;
+  logic [Width-1:0] next;
   // Entries in the ring, and those that the sweep has to look at.
   logic [Count-1:0] stored, left;
   assign sweeping_o = left != '0;
@@ -50,24 +56,29 @@ module sweep_queue #(
   wire look = sweeping_o && valid_o && !hold_i;
   wire keep = look && !drop_i;
   wire leaves = look || (pop_i && !sweeping_o);
-  wire fetch = stored != '0 && (!valid_o || leaves);
+  wire advance = next_valid && (!valid_o || leaves);
+  wire fetch = stored != Count'(next_valid) && (!next_valid || advance);
   assign push_ready_o = !sweeping_o && !sweep_i && stored != Count'(Depth);
   wire push = push_valid_i && push_ready_o;
   always_ff @(posedge clk) begin
     nearly_full_o <= !rst && stored > Count'(Depth - 4);
     if (push || keep) ring[tail] <= keep ? keep_i : push_i;
-    if (fetch) front_o <= ring[head];
+    if (fetch) next <= ring[read_at];
+    if (advance) front_o <= next;
     if (rst) begin
       head <= '0;
+      read_at <= '0;
       tail <= '0;
       stored <= '0;
       left <= '0;
-      valid_o <= 1'b0;
+      {next_valid, valid_o} <= '0;
     end else begin
       if (push || keep) tail <= tail == Last ? '0 : tail + 1'b1;
-      if (fetch) head <= head == Last ? '0 : head + 1'b1;
-      stored <= stored + Count'(push || keep) - Count'(fetch);
-      valid_o <= fetch || (valid_o && !leaves);
+      if (fetch) read_at <= read_at == Last ? '0 : read_at + 1'b1;
+      if (advance) head <= head == Last ? '0 : head + 1'b1;
+      stored <= stored + Count'(push || keep) - Count'(advance);
+      next_valid <= fetch || (next_valid && !advance);
+      valid_o <= advance || (valid_o && !leaves);
       if (sweep_i && !sweeping_o) left <= stored + Count'(valid_o) - Count'(valid_o && pop_i);
       else if (look) left <= left - 1'b1;
     end

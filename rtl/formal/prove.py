@@ -122,7 +122,7 @@ TABLE_FAULTS = [
     ("rx/task_table", "ready_o = emptied[4]", "ready_o = emptied[3]"),
 ]
 POLY_FAULTS = [
-    ("rx/rx_poly", "Late = 64'd8;", "Late = 64'd4;"),
+    ("rx/rx_poly", "Late = 64'd24;", "Late = 64'd16;"),
     ("rx/rx_poly", "wire reached = waits && from <= next_i;", "wire reached = waits && from < next_i;"),
     ("rx/rx_poly", "assign hold_o = reached;", "assign hold_o = 1'b0;"),
     ("rx/rx_poly", "waits && !fetch && (reached ||", "waits && !fetch && (1'b0 ||"),
@@ -145,7 +145,7 @@ PROOFS = {
     "guard_64": guard(64),
     "guard_512": guard(512),
     "credit": (lambda fault: induction("credit", "credit_proof", CREDIT, 3, fault), CREDIT_FAULTS),
-    "rx_poly": (lambda fault: induction("rx_poly", "rx_poly_proof", POLY, 3, fault), POLY_FAULTS),
+    "rx_poly": (lambda fault: induction("rx_poly", "rx_poly_proof", POLY, 5, fault), POLY_FAULTS),
     "task_table": (lambda fault: induction("task_table", "task_table_proof", TABLE, 2, fault), TABLE_FAULTS),
 }
 

@@ -22,7 +22,7 @@ module rx_poly_proof
     input wire         [63:0] watched
 );
   localparam logic [63:0] Bhs = 64'd48, Far = 64'd1 << 40;
-  logic [63:0] accepted, next_;
+  logic [63:0] accepted, accepted_before, next_;
   logic hold, due, full;
   polynomial_t poly;
   rx_poly changes (
@@ -32,6 +32,7 @@ module rx_poly_proof
       .set_i,
       .poly_i,
       .accepted_i(accepted),
+      .accepted_before_i(accepted_before),
       .next_i(next_),
       .planned_i,
       .arrives_i,
@@ -58,6 +59,7 @@ module rx_poly_proof
     full_before <= full && !rst;
     set_before <= set_i && !rst;
     accepted <= rst ? 64'd0 : accepted + {60'd0, more_i};
+    accepted_before <= rst ? 64'd0 : accepted;
     next_ <= rst ? 64'd0 : planned_i ? after : next_;
     if (rst || (set_i && accepted <= watched)) expected <= poly_i;
     if (rst) carried <= poly_i;
@@ -79,6 +81,7 @@ module rx_poly_proof
       if (next_ <= watched) assert (expected == (changes.waits && changes.from <= watched ? changes.waiting : poly));
       assert (due || carried == poly);
       assert (!changes.waits || changes.from <= accepted);
+      assert (accepted_before <= accepted && accepted <= accepted_before + 64'd8);
     end
   end
 endmodule

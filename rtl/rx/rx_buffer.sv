@@ -1,7 +1,7 @@
 // The Rx buffer controller: holds the segments of the packet controller back until the verdict about their PDU.
 //
-//   segments --> [ beats: a ring in RAM ] --> [ next beat ] --+--> good: header segments, data; bad data digest: header only
-//   verdicts --> [ queue ] --> [ oldest verdict ] ------------+
+//   segments --> [ queue of beats ] --> [ next beat ] -----+--> good: header segments, data; bad data digest: header only
+//   verdicts --> [ queue ] -----------> [ oldest verdict ] +
 //
 // What leaves has been compared: no byte of a data segment with a bad digest, and none of a PDU with a bad header digest, comes out.
 // There is room for one PDU with `BufferBytes` of data and the longest header, so a PDU within the bound never waits for itself.
@@ -47,10 +47,8 @@ module rx_buffer #(
 );
   // BHS and the longest AHS: 48 + 1020 bytes.
   localparam int unsigned Beats = BufferBytes / Bytes + (1068 + Bytes - 1) / Bytes;
-  localparam int unsigned At = $clog2(Beats);
   localparam int unsigned Count = $clog2(Beats + 1);
   localparam int unsigned PduCount = $clog2(Pdus + 1);
-  localparam logic [At-1:0] LastBeat = At'(Beats - 1);
   localparam logic [1:0] BAD_HEADER = 2'd1, TOO_LONG = 2'd2, BAD_DATA = 2'd3;
   typedef struct packed {
     logic is_data;
@@ -62,8 +60,6 @@ module rx_buffer #(
   } beat_t;
 
   wire clear = rst || restart_i;
-  logic [$bits(beat_t)-1:0] ring[Beats];
-  logic [At-1:0] head, tail;
   logic [Count-1:0] beats;
   logic [PduCount-1:0] pdus;
   beat_t next;
@@ -99,28 +95,30 @@ module rx_buffer #(
   assign pdu_last_o = bad_header || next.pdu_last || (next.last && (verdict_o == TOO_LONG || verdict_o == BAD_DATA));
   assign words_o = bad_header ? '0 : next.words;
   assign data_o = next.data;
-  wire fetch = beats != '0 && (!next_valid || leaves);
-
   always_ff @(posedge clk) begin
-    if (seg_valid_i) ring[tail] <= in;
-    if (fetch) next <= ring[head];
     if (begins) has_data_kept <= has_data_now;
     if (clear) begin
-      head <= '0;
-      tail <= '0;
       beats <= '0;
       pdus <= '0;
-      next_valid <= 1'b0;
       stopped_o <= rst;
     end else begin
-      if (seg_valid_i) tail <= tail == LastBeat ? '0 : tail + 1'b1;
-      if (fetch) head <= head == LastBeat ? '0 : head + 1'b1;
-      beats <= beats + Count'(seg_valid_i) - Count'(fetch);
+      beats <= beats + Count'(seg_valid_i) - Count'(leaves);
       pdus <= pdus + PduCount'(begins) - PduCount'(pop);
-      next_valid <= fetch || (next_valid && !leaves);
       if (stops) stopped_o <= 1'b1;
     end
   end
+  front_fifo #(
+      .Width($bits(beat_t)),
+      .Depth(Beats)
+  ) queue (
+      .clk,
+      .rst(clear),
+      .push_i(seg_valid_i && !clear),
+      .data_i(in),
+      .valid_o(next_valid),
+      .data_o(next),
+      .pop_i(leaves)
+  );
   front_fifo #(
       .Width(66),
       .Depth(Pdus)
@@ -140,7 +138,6 @@ module rx_buffer #(
       else $error("rx_buffer: a beat without room");
       assert (!(valid_o && is_data_o && verdict_o != 2'd0))
       else $error("rx_buffer: data leaves whose PDU is not good");
-      assert (32'(tail) == (32'(head) + 32'(beats)) % Beats);
     end
   end
 `endif

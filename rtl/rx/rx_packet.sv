@@ -272,6 +272,7 @@ module rx_packet #(
         .set_i(set_poly_i),
         .poly_i,
         .accepted_i(now_accepted),
+        .accepted_before_i(accepted),
         .next_i(next_position),
         .planned_i(planned),
         .arrives_i(poly_set),

@@ -17,8 +17,9 @@ module rx_poly
     // before, unless a restart comes before the next PDU. The polynomial stays until the next.
     input  wire                set_i,
     input  polynomial_t        poly_i,
-    // Positions: behind what was accepted, and where the next PDU begins.
+    // Positions: behind what was accepted, with this cycle's beat and without it, and where the next PDU begins.
     input  wire         [63:0] accepted_i,
+    input  wire         [63:0] accepted_before_i,
     input  wire         [63:0] next_i,
     // The lengths of the next PDU have been read: it has what is due.
     input  wire                planned_i,
@@ -30,23 +31,24 @@ module rx_poly
     output polynomial_t        poly_o,
     output logic               full_o
 );
-  // One beat can be accepted between `full_o` and the change: that of the cycle of `set_i`.
-  localparam logic [63:0] Bhs = 64'd48, Late = 64'd8;
+  // Three beats can be accepted since `begun` was computed: those of its cycle, of the cycle of `full_o`, and of that of `set_i`.
+  localparam logic [63:0] Bhs = 64'd48, Late = 64'd24;
   typedef enum logic [1:0] {
     NONE,
     DUE,
     MOVES
   } state_t;
   state_t state;
-  logic waits;
+  logic waits, begun;
   logic [63:0] from;
   polynomial_t waiting;
   wire reached = waits && from <= next_i;
   wire fetch = reached && state != MOVES;
   assign hold_o = reached;
   assign due_o = state == DUE;
-  assign full_o = waits && !fetch && (reached || accepted_i + Late > next_i + Bhs);
+  assign full_o = waits && !fetch && (reached || begun);
   always_ff @(posedge clk) begin
+    begun <= accepted_before_i + Late > next_i + Bhs;
     waits <= set_i || (waits && !fetch);
     if (set_i) begin
       from <= accepted_i;

@@ -4,7 +4,7 @@
 //   R2Ts --> [ R2T table ] --> burst ------------+--> decide, [tx_pkg] --+--> requests of data --> [tx_fetch]
 //               ^--- unsolicited data -----------+                      +--> PDUs that are complete
 //
-//   DECIDE --> LOOK --> PLAN --> COMMAND_PDU --> NUMBER --> (UNSOLICITED) --> DECIDE  a command
+//   DECIDE --> LOOK --> LIMIT --> PLAN --> COMMAND_PDU --> NUMBER --> (UNSOLICITED) --> DECIDE  a command
 //          --> EXTRACT --> (as its kind)                 one that passes those which wait for the window
 //          --> ASK --> SNACK_PDU --> DECIDE              a SNACK
 //          --> RAW_ASK --> RAW_HEADER --> (RAW_DATA) --> DECIDE    a PDU of software
@@ -122,6 +122,7 @@ module tx_generator
   typedef enum logic [3:0] {
     DECIDE,
     LOOK,
+    LIMIT,
     PLAN,
     COMMAND_PDU,
     NUMBER,
@@ -238,7 +239,8 @@ module tx_generator
   wire may_go = may_begin && (!front.numbered || window_open_i);
   wire may_pass = may_begin && !may_go && unnumbered != '0;
   wire disturbed = faulted || ended_valid_i;
-  wire begins = state == DECIDE && !disturbed && room_i;
+  // What was posted goes before R2Ts and bursts, also in the cycles in which it is on its way to the front.
+  wire begins = state == DECIDE && !disturbed && room_i && queue_settled;
   wire [31:0] burst_left = burst.length - burst_sent;
   wire burst_ends = burst_left <= 32'(max_send_i);
   wire [16:0] burst_bytes = burst_ends ? 17'(burst_left) : max_send_i;
@@ -261,8 +263,12 @@ module tx_generator
   // A command: how much of its data goes with it, and how much follows without an R2T (RFC 7143 13.10).
   wire writes = (post.flags & WRITE) != '0;
   wire is_immediate = (post.flags & IMMEDIATE) != '0;
-  wire [23:0] first_limit = first_burst_i < max_burst_i ? first_burst_i : max_burst_i;
-  wire [23:0] first_burst = post.edtl < 32'(first_limit) ? 24'(post.edtl) : first_limit;
+  // In registers: three comparisons and a difference are too long for one cycle.
+  logic [23:0] first_limit, first_burst;
+  always_ff @(posedge clk) begin
+    first_limit <= first_burst_i < max_burst_i ? first_burst_i : max_burst_i;
+    first_burst <= post.edtl < 32'(first_limit) ? 24'(post.edtl) : first_limit;
+  end
   wire [16:0] first_pdu = first_burst < 24'(max_send_i) ? 17'(first_burst) : max_send_i;
   logic [16:0] immediate;
   logic [23:0] follows;
@@ -380,8 +386,10 @@ module tx_generator
         post <= look_post_i;
         tag <= look_tag_i;
         first_element <= look_first_i;
-        state <= look_found_i ? PLAN : DECIDE;
+        state <= look_found_i ? LIMIT : DECIDE;
       end
+      // The first burst of the command is known in the next cycle.
+      LIMIT: state <= PLAN;
       PLAN: begin
         immediate <= immediate_data_i && writes ? first_pdu : '0;
         follows <= !writes || initial_r2t_i ? '0 : first_burst - (immediate_data_i ? 24'(first_pdu) : '0);

@@ -36,17 +36,13 @@ module tx_segment #(
     output logic [             31:0] digest_o
 );
   localparam int unsigned Words = Bytes / 4;
-  localparam int unsigned At = $clog2(Beats);
   localparam int unsigned Count = $clog2(Beats + 1);
-  localparam logic [At-1:0] LastBeat = At'(Beats - 1);
   typedef struct packed {
     logic last;
     logic [$clog2(Bytes)-2:0] words;
     logic [8*Bytes-1:0] data;
   } beat_t;
 
-  logic [$bits(beat_t)-1:0] ring[Beats];
-  logic [At-1:0] head, tail;
   logic [Count-1:0] stored;
   beat_t in, next;
   logic next_valid, digest_known, unused_credit;
@@ -63,23 +59,20 @@ module tx_segment #(
   assign words_o = next.words;
   assign data_o  = next.data;
   wire leaves = valid_o && ready_i;
-  wire fetch = stored != '0 && (!next_valid || leaves);
-  always_ff @(posedge clk) begin
-    if (accept) ring[tail] <= in;
-    if (fetch) next <= ring[head];
-    if (clear) begin
-      head <= '0;
-      tail <= '0;
-      stored <= '0;
-      next_valid <= 1'b0;
-    end else begin
-      if (accept) tail <= tail == LastBeat ? '0 : tail + 1'b1;
-      if (fetch) head <= head == LastBeat ? '0 : head + 1'b1;
-      stored <= stored + Count'(accept) - Count'(fetch);
-      next_valid <= fetch || (next_valid && !leaves);
-    end
-  end
+  always_ff @(posedge clk) stored <= clear ? '0 : stored + Count'(accept) - Count'(leaves);
 
+  front_fifo #(
+      .Width($bits(beat_t)),
+      .Depth(Beats)
+  ) beats (
+      .clk,
+      .rst(clear),
+      .push_i(accept),
+      .data_i(in),
+      .valid_o(next_valid),
+      .data_o(next),
+      .pop_i(leaves)
+  );
   credit_fifo #(
       .Depth(Segments)
   ) digests (
@@ -97,7 +90,6 @@ module tx_segment #(
     if (!clear) begin
       assert (!accept || (words_i != '0 && 32'(words_i) <= Words && (last_i || 32'(words_i) == Words)))
       else $error("tx_segment: a beat with a wrong number of words");
-      assert (32'(tail) == (32'(head) + 32'(stored)) % Beats);
     end
   end
 `endif

@@ -8,7 +8,7 @@ mod common;
 use std::path::Path;
 
 use common::{BOTH_DIGESTS, Bench, open_conn};
-use offload::encoding::{conn_flags, task_flags};
+use offload::encoding::{OpenConn, SglElement, conn_flags, task_flags};
 use offload_rtl::{
     Beat64, BeatWide, Crc64, CrcWide, Polynomial, Ports, RtlEngine, RxPacket, RxSettings, Verdict, Width,
 };
@@ -19,6 +19,8 @@ const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../rtl/cycles.json")
 const FRAME_DATA: usize = 1452;
 /// PDUs of a rate.
 const PDUS: usize = 200;
+/// Longest element of the list of a write, bytes.
+const ELEMENT_BYTES: u32 = 256 << 10;
 const ONES: u32 = !0;
 
 /// A Data-In with both digests.
@@ -119,7 +121,7 @@ fn tx_stages(width: Width) -> Value {
 }
 
 /// Beats of a long stream, and the cycles from its first to the last beat out of the Rx buffer.
-fn rate(width: Width, data_bytes: usize) -> Value {
+fn rx_rate(width: Width, data_bytes: usize) -> Value {
     let stream = pdu(data_bytes).repeat(PDUS);
     let times = send(RxPacket::with_buffer(width, 1), &stream, PDUS, Verdict::Good);
     json!({
@@ -128,6 +130,39 @@ fn rate(width: Width, data_bytes: usize) -> Value {
         "pdus": PDUS,
         "stream_bytes": stream.len(),
         "cycles": times.last_verdict,
+    })
+}
+
+/// Data-Out PDUs that one R2T asks for, out of the whole engine: cycles from the first beat to the last.
+fn tx_rate(width: Width, data_bytes: usize) -> Value {
+    let total = (PDUS * data_bytes) as u32;
+    let open = OpenConn {
+        max_send_data_segment_length: data_bytes as u32,
+        max_burst_length: total,
+        ..open_conn(BOTH_DIGESTS | conn_flags::INITIAL_R2T, 0)
+    };
+    let mut bench = Bench::with(RtlEngine::new(width, 1), open);
+    // All elements are the same memory: what is in it makes no difference.
+    let (addr, element) = (bench.data_addr(1), total.min(ELEMENT_BYTES));
+    let list: Vec<SglElement> = (0..total)
+        .step_by(element as usize)
+        .map(|at| SglElement { addr, length: element.min(total - at) })
+        .collect();
+    let post = bench.task_with(1, task_flags::WRITE, total, &list);
+    bench.submit(&post.emit());
+    assert_eq!(bench.tx().len(), 48 + 4, "the command has left");
+    let r2t = bench.r2t(1, 9, 0, 0, total);
+    let cycles = bench.engine.run_free(&mut bench.memory, &[], &r2t);
+    let stream_bytes = bench.tx().len();
+    assert_eq!(stream_bytes, PDUS * (48 + 4 + data_bytes + 4));
+    let first = cycles.iter().position(|ports| ports.send).expect("beats leave");
+    let last = cycles.iter().rposition(|ports| ports.send).expect("beats leave");
+    json!({
+        "bits": 8 * width.bytes(),
+        "data_bytes": data_bytes,
+        "pdus": PDUS,
+        "stream_bytes": stream_bytes,
+        "cycles": last - first + 1,
     })
 }
 
@@ -143,21 +178,23 @@ fn measure() -> Value {
     let mut wide = CrcWide::new(Polynomial::Crc32c, ONES, ONES, 1);
     let beat = Beat64 { data: [0; 8], keep: 0xff, last: true };
     let wide_beat = BeatWide { data: [0; 64], keep: !0, last: true };
-    let rates: Vec<Value> = [Width::Bits64, Width::Bits512]
-        .into_iter()
-        .flat_map(|width| {
-            let most = width.buffer_bytes() as usize;
-            let sizes = (7..=16).map(|power| 1 << power).filter(move |bytes| *bytes <= most);
+    let rates = |rate: fn(Width, usize) -> Value, least: usize| -> Vec<Value> {
+        let of_width = |width: Width| {
+            let within = least..=width.buffer_bytes() as usize;
+            let sizes = (7..=16).map(|power| 1 << power).filter(move |bytes| within.contains(bytes));
             sizes.map(move |bytes| rate(width, bytes))
-        })
-        .collect();
+        };
+        [Width::Bits64, Width::Bits512].into_iter().flat_map(of_width).collect()
+    };
     json!({
         "set_poly": set_poly,
         "crc64_digest_after": latency(|sent| narrow.cycle(sent.then_some(beat)).digest),
         "crc_wide_digest_after": latency(|sent| wide.cycle(sent.then_some(wide_beat)).digest),
         "rx_stages": [stages(Width::Bits64), stages(Width::Bits512)],
-        "rx_rates": rates,
+        "rx_rates": rates(rx_rate, 128),
         "tx_stages": [tx_stages(Width::Bits64), tx_stages(Width::Bits512)],
+        // The least MaxRecvDataSegmentLength (RFC 7143 13.12) has 512 bytes.
+        "tx_rates": rates(tx_rate, 512),
     })
 }
 

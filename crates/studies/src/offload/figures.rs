@@ -79,9 +79,10 @@ pub struct TxStages {
     pub left: u32,
 }
 
-/// A stream of equal Data-In PDUs without a pause, through packet controller and Rx buffer, both digests on.
+/// A stream of equal PDUs without a pause, both digests on: Data-In PDUs through packet controller and Rx buffer, or Data-Out PDUs of the
+/// whole engine.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
-pub struct RxRate {
+pub struct Rate {
     pub bits: u32,
     pub data_bytes: u32,
     pub pdus: u32,
@@ -89,7 +90,7 @@ pub struct RxRate {
     pub cycles: u64,
 }
 
-impl RxRate {
+impl Rate {
     /// Beats of the stream in a cycle.
     pub fn beats_per_cycle(&self) -> f64 {
         self.stream_bytes as f64 * 8.0 / f64::from(self.bits) / self.cycles as f64
@@ -110,8 +111,9 @@ pub(crate) struct Cycles {
     pub crc64_digest_after: u32,
     pub crc_wide_digest_after: u32,
     pub rx_stages: Vec<RxStages>,
-    pub rx_rates: Vec<RxRate>,
+    pub rx_rates: Vec<Rate>,
     pub tx_stages: Vec<TxStages>,
+    pub tx_rates: Vec<Rate>,
 }
 
 /// Instructions of one command in the client's process, all threads, without the kernel's.
@@ -196,8 +198,13 @@ impl Report {
     }
 
     /// The stream of a width with PDUs of a length.
-    pub fn rx_rate(&self, bits: u32, data_bytes: u32) -> Option<RxRate> {
-        self.cycles.rx_rates.iter().copied().find(|rate| (rate.bits, rate.data_bytes) == (bits, data_bytes))
+    pub fn rx_rate(&self, bits: u32, data_bytes: u32) -> Option<Rate> {
+        find(&self.cycles.rx_rates, bits, data_bytes)
+    }
+
+    /// The same for what leaves.
+    pub fn tx_rate(&self, bits: u32, data_bytes: u32) -> Option<Rate> {
+        find(&self.cycles.tx_rates, bits, data_bytes)
     }
 
     /// The host's instructions of one command.
@@ -213,6 +220,10 @@ impl Report {
     pub fn host_ratio(&self, rw: &str, bytes: u64) -> Option<f64> {
         Some(self.host(rw, bytes, true, "none")?.host() / self.host(rw, bytes, true, "software")?.host())
     }
+}
+
+fn find(rates: &[Rate], bits: u32, data_bytes: u32) -> Option<Rate> {
+    rates.iter().copied().find(|rate| (rate.bits, rate.data_bytes) == (bits, data_bytes))
 }
 
 #[cfg(test)]

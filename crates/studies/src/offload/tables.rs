@@ -1,6 +1,6 @@
 //! The result as a document: the paper's tables and figure again, what it claims, and this project's bars.
 
-use super::figures::{Area, HostRow, NONE, Report, RxRate, RxStages, TxStages};
+use super::figures::{Area, HostRow, NONE, Rate, Report, RxStages, TxStages};
 use super::findings;
 use super::papers::{self, CITATION, RX_STAGES, TX_STAGES, figure};
 use harness::document::{Block, Document, Extent, Table, Trust};
@@ -125,20 +125,31 @@ fn gbit(bits_per_cycle: f64, hz: Option<f64>) -> String {
 }
 
 fn rates(report: &Report) -> Vec<Block> {
-    let mut table = Table::new(
+    let table = |title: &str, rates: &[Rate], clock: fn(&Report, u32) -> Option<f64>| {
+        let columns = ["width", "data of a PDU", "beats per cycle", "bits per cycle x clock = Gbit/s"];
+        let mut table = Table::new(title, &columns);
+        table.rows.extend(rates.iter().map(|rate| {
+            vec![
+                format!("{} bit", rate.bits),
+                text::bytes(rate.data_bytes.into()),
+                format!("{:.3}", rate.beats_per_cycle()),
+                gbit(rate.data_bits_per_cycle(), clock(report, rate.bits)),
+            ]
+        }));
+        Block::Table(table)
+    };
+    let received = table(
         "Streams of Data-In without a pause, both digests on, from the first beat in to the last beat out of the Rx buffer. Bits are those of \
          data. A buffer of 4 KiB at 64 bit, of 64 KiB at 512 bit.",
-        &["width", "data of a PDU", "beats per cycle", "bits per cycle x clock = Gbit/s"],
+        &report.cycles.rx_rates,
+        Report::rx_clock,
     );
-    let row = |rate: &RxRate| {
-        vec![
-            format!("{} bit", rate.bits),
-            text::bytes(rate.data_bytes.into()),
-            format!("{:.3}", rate.beats_per_cycle()),
-            gbit(rate.data_bits_per_cycle(), report.rx_clock(rate.bits)),
-        ]
-    };
-    table.rows.extend(report.cycles.rx_rates.iter().map(row));
+    let sent = table(
+        "Data-Out that one R2T asks for, both digests on, from the first beat to the last that leave the whole engine. Host memory answers in the \
+         next cycle. The clock is that of the transmit module.",
+        &report.cycles.tx_rates,
+        Report::tx_clock,
+    );
     let paper = |direction: &str, key: &str| {
         let (bits, clock) = (figure("bits-per-cycle"), figure("clock"));
         let gbit = figure(key);
@@ -150,7 +161,8 @@ fn rates(report: &Report) -> Vec<Block> {
     };
     vec![
         Block::Heading(1, "Rates".to_owned()),
-        Block::Table(table),
+        received,
+        sent,
         Block::Text(format!(
             "The paper, with digests: {}, {}.",
             paper("transmit", "tx-gbit-per-s"),
