@@ -99,6 +99,7 @@ module sweep_queue #(
 `ifndef SYNTHESIS
   always_ff @(posedge clk) begin
     if (!rst) begin
+      assert (32'(read_at) == (32'(head) + 32'(next_valid)) % Depth);
       assert (stored <= Count'(Depth))
       else $error("sweep_queue: more entries than slots");
       assert (!(pop_i && !valid_o))

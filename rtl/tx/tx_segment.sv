@@ -1,6 +1,6 @@
 // Holds segments of one kind (headers, or data) on their way out, while the CRC unit digests them.
 //
-//   beats --+--> [ ring in RAM ] --> [ next beat ] --+--> beat, and with the last one of a segment its digest
+//   beats --+--> [ queue ] --------> [ next beat ] --+--> beat, and with the last one of a segment its digest
 //           +--> CRC unit --> [ digests ] -----------+
 //
 // The digest is of the bytes that travel: both take the same beat in the same cycle.

@@ -120,17 +120,22 @@ fn tx_stages(width: Width) -> Value {
     })
 }
 
-/// Beats of a long stream, and the cycles from its first to the last beat out of the Rx buffer.
-fn rx_rate(width: Width, data_bytes: usize) -> Value {
-    let stream = pdu(data_bytes).repeat(PDUS);
-    let times = send(RxPacket::with_buffer(width, 1), &stream, PDUS, Verdict::Good);
+/// A stream of [`PDUS`] PDUs, and its cycles.
+fn rate(width: Width, data_bytes: usize, stream_bytes: usize, cycles: usize) -> Value {
     json!({
         "bits": 8 * width.bytes(),
         "data_bytes": data_bytes,
         "pdus": PDUS,
-        "stream_bytes": stream.len(),
-        "cycles": times.last_verdict,
+        "stream_bytes": stream_bytes,
+        "cycles": cycles,
     })
+}
+
+/// Beats of a long stream, and the cycles from its first to the last beat out of the Rx buffer.
+fn rx_rate(width: Width, data_bytes: usize) -> Value {
+    let stream = pdu(data_bytes).repeat(PDUS);
+    let times = send(RxPacket::with_buffer(width, 1), &stream, PDUS, Verdict::Good);
+    rate(width, data_bytes, stream.len(), times.last_verdict)
 }
 
 /// Data-Out PDUs that one R2T asks for, out of the whole engine: cycles from the first beat to the last.
@@ -143,10 +148,10 @@ fn tx_rate(width: Width, data_bytes: usize) -> Value {
     };
     let mut bench = Bench::with(RtlEngine::new(width, 1), open);
     // All elements are the same memory: what is in it makes no difference.
-    let (addr, element) = (bench.data_addr(1), total.min(ELEMENT_BYTES));
+    let addr = bench.data_addr(1);
     let list: Vec<SglElement> = (0..total)
-        .step_by(element as usize)
-        .map(|at| SglElement { addr, length: element.min(total - at) })
+        .step_by(ELEMENT_BYTES as usize)
+        .map(|at| SglElement { addr, length: ELEMENT_BYTES.min(total - at) })
         .collect();
     let post = bench.task_with(1, task_flags::WRITE, total, &list);
     bench.submit(&post.emit());
@@ -157,13 +162,7 @@ fn tx_rate(width: Width, data_bytes: usize) -> Value {
     assert_eq!(stream_bytes, PDUS * (48 + 4 + data_bytes + 4));
     let first = cycles.iter().position(|ports| ports.send).expect("beats leave");
     let last = cycles.iter().rposition(|ports| ports.send).expect("beats leave");
-    json!({
-        "bits": 8 * width.bytes(),
-        "data_bytes": data_bytes,
-        "pdus": PDUS,
-        "stream_bytes": stream_bytes,
-        "cycles": last - first + 1,
-    })
+    rate(width, data_bytes, stream_bytes, last - first + 1)
 }
 
 /// Cycles from the last beat of a message of whole beats to its digest.

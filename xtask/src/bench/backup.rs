@@ -129,11 +129,24 @@ struct Copied {
 /// Everything that was measured.
 #[derive(Serialize)]
 struct Figures {
-    /// In each round, alone on the client's core: a backup to nowhere, one to a new file in memory, and plain reads; 10^6 bytes per
-    /// second.
-    sequential: Vec<[f64; 3]>,
+    /// By rounds.
+    alone: Vec<Alone>,
     tables: Vec<Table>,
 }
+
+/// What one client moves that has a core of its own and the target for itself, 10^6 bytes per second.
+#[derive(Clone, Serialize)]
+struct Alone {
+    /// By a backup to `/dev/null`.
+    to_nowhere: f64,
+    /// By one to a new file in memory.
+    to_memory: f64,
+    /// By reads that keep nothing.
+    reads: f64,
+}
+
+/// A figure of these.
+type MbPerS = fn(&Alone) -> f64;
 
 /// A volume and its runs: by what is beside the database.
 #[derive(Serialize)]
@@ -149,7 +162,7 @@ pub fn run(root: &Path, built: &Path, options: &Options) -> Result<()> {
     let intact = options.output.binary(built);
     let scratch = tempfile::tempdir_in(root.join(&options.files)).context("no place for the volume")?;
     let file = format!("file:{},size={VOLUME_BYTES}", scratch.path().join("volume").display());
-    let mut figures = Figures { sequential: sequential(intact, options)?, tables: Vec::new() };
+    let mut figures = Figures { alone: alone(intact, options)?, tables: Vec::new() };
     for (store, volume) in [("RAM", format!("ram:{VOLUME_BYTES}")), ("file", file)] {
         if options.only.as_deref().is_none_or(|part| store.contains(part)) {
             figures.tables.push(measure(intact, store, &volume, options)?);
@@ -158,12 +171,6 @@ pub fn run(root: &Path, built: &Path, options: &Options) -> Result<()> {
     options.output.keep(&figures)?;
     let text = markdown(&figures, &report::machine(root), options);
     options.output.publish(root, "docs/database.md", BEGIN, &text).map(drop)
-}
-
-/// A folder in memory, if there is one.
-fn memory_folder() -> Result<tempfile::TempDir> {
-    let memory = Path::new("/dev/shm");
-    Ok(tempfile::tempdir_in(if memory.is_dir() { memory } else { Path::new("/tmp") })?)
 }
 
 /// A target with this volume, on its core.
@@ -183,8 +190,8 @@ fn once(program: Command, server: &Server, to: &Path) -> Result<f64> {
 }
 
 /// Backups and plain reads in turn, by a client on its own core.
-fn sequential(intact: &Path, options: &Options) -> Result<Vec<[f64; 3]>> {
-    let folder = memory_folder()?;
+fn alone(intact: &Path, options: &Options) -> Result<Vec<Alone>> {
+    let folder = tempfile::tempdir_in(servers::memory().unwrap_or(Path::new("/tmp")))?;
     let (volume, copy) = (folder.path().join("volume"), folder.path().join("copy"));
     let server = serve(intact, folder.path(), &format!("ram:{SEQUENTIAL_BYTES}"))?;
     write_random(&volume)?;
@@ -200,8 +207,8 @@ fn sequential(intact: &Path, options: &Options) -> Result<Vec<[f64; 3]>> {
         let to_nowhere = once(client(), &server, Path::new(NOWHERE))?;
         let to_memory = once(client(), &server, &copy)?;
         fs::remove_file(&copy)?;
-        let reads = super::measure(client(), &server, "", &SEQUENTIAL, true, READ_SECONDS)?;
-        all.push([to_nowhere, to_memory, reads.mb_per_s]);
+        let reads = super::measure(client(), &server, "", &SEQUENTIAL, true, READ_SECONDS)?.mb_per_s;
+        all.push(Alone { to_nowhere, to_memory, reads });
         progress::show(format_args!("backups alone: round {} of {}", round + 1, options.rounds));
     }
     progress::end();
@@ -216,7 +223,7 @@ fn write_random(path: &Path) -> Result<()> {
 }
 
 fn measure(intact: &Path, store: &'static str, volume: &str, options: &Options) -> Result<Table> {
-    let folder = memory_folder()?;
+    let folder = tempfile::tempdir_in(servers::memory().unwrap_or(Path::new("/tmp")))?;
     let file = folder.path().join("copy");
     let server = serve(intact, folder.path(), volume)?;
     place::fill(intact, &server)?;
@@ -232,12 +239,11 @@ fn measure(intact: &Path, store: &'static str, volume: &str, options: &Options) 
         for turn in 0..BESIDE.len() {
             // Another one goes first in each round.
             let at = (turn + round) % BESIDE.len();
+            let begin = |rate| Backup::start(behind(), &server, Path::new(NOWHERE), rate).map(Some);
             let mut backup = match BESIDE[at] {
                 Beside::Nothing | Beside::NothingAgain => None,
-                Beside::HalfBackup => {
-                    Some(Backup::start(behind(), &server, Path::new(NOWHERE), Some((full * 5e5) as u64))?)
-                }
-                Beside::Backup => Some(Backup::start(behind(), &server, Path::new(NOWHERE), None)?),
+                Beside::HalfBackup => begin(Some((full * 5e5) as u64))?,
+                Beside::Backup => begin(None)?,
             };
             let mut sample = database(intact, &server, backup.as_mut(), options)?;
             if let Some(backup) = &mut backup {
@@ -400,23 +406,19 @@ fn markdown(figures: &Figures, machine: &str, options: &Options) -> String {
             table.store, table.backup_mb_per_s
         );
     }
-    let of = |n: usize| figures.sequential.iter().map(move |row| row[n]);
-    let [reads, size] = [median(of(2)), SEQUENTIAL_BYTES as f64 / f64::from(1 << 30)];
+    let of = |figure: MbPerS| figures.alone.iter().map(figure);
+    let (reads, size) = (median(of(|alone| alone.reads)), SEQUENTIAL_BYTES >> 30);
     let _ = write!(
         text,
         "\n\nBackups of {size} GiB in memory from the client's own core, and reads of 1 MiB that keep nothing ({reads:.0} MB/s); at least \
          {SEQUENTIAL_MIN} of them is asked for:\n\n| to | MB/s | of those reads | within the bar |\n|---|--:|--:|---|\n"
     );
-    for (to, n) in [("/dev/null", 0), ("a new file in memory", 1)] {
-        let ratio = Rounds::ratios(of(n), of(2));
-        let ([low, high], within) = (ratio.interval(), ratio.median() >= SEQUENTIAL_MIN);
-        let within = if within { "yes" } else { "**no**" };
-        let _ = writeln!(
-            text,
-            "| {to} | {:.0} | {:.2} [{low:.2}, {high:.2}] | {within} |",
-            median(of(n)),
-            ratio.median()
-        );
+    let rows: [(&str, MbPerS); 2] =
+        [(NOWHERE, |alone| alone.to_nowhere), ("a new file in memory", |alone| alone.to_memory)];
+    for (to, moved) in rows {
+        let ratio = Rounds::ratios(of(moved), of(|alone| alone.reads));
+        let within = if ratio.median() >= SEQUENTIAL_MIN { "yes" } else { "**no**" };
+        let _ = writeln!(text, "| {to} | {:.0} | {} | {within} |", median(of(moved)), ratio.with_interval());
     }
     text
 }
@@ -429,10 +431,6 @@ fn line(text: &mut String, table: &Table, beside: Beside, samples: &[Sample]) {
     let middle = |figure: fn(&Sample) -> f64| median(samples.iter().map(figure));
     let log = ratios(samples, &table.samples[0], |s| s.log.latency_us.p99);
     let data = ratios(samples, &table.samples[0], |s| s.data.latency_us.p99);
-    let with_interval = |ratios: &Rounds| {
-        let [low, high] = ratios.interval();
-        format!("{:.2} [{low:.2}, {high:.2}]", ratios.median())
-    };
     let reached = middle(|s| s.backup_mb_per_s) >= REACHED_MIN * table.backup_mb_per_s / 2.0;
     let within = match beside {
         Beside::HalfBackup if !reached => "**not answered**: too slow a backup",
@@ -448,10 +446,10 @@ fn line(text: &mut String, table: &Table, beside: Beside, samples: &[Sample]) {
         middle(|s| s.transactions_per_s),
         middle(|s| s.log.latency_us.p50),
         middle(|s| s.log.latency_us.p99),
-        with_interval(&log),
+        log.with_interval(),
         middle(|s| s.data.latency_us.p50),
         middle(|s| s.data.latency_us.p99),
-        with_interval(&data),
+        data.with_interval(),
         middle(|s| s.data.latency_us.p999),
         middle(|s| s.backup_mb_per_s),
     );
@@ -488,7 +486,8 @@ mod tests {
         let samples =
             [100.0, half, 300.0, again].map(|p99| vec![Sample { backup_mb_per_s, ..sample(p99) }; 3]);
         let tables = vec![Table { store: "RAM", backup_mb_per_s: 1000.0, samples }];
-        let figures = Figures { sequential: vec![[900.0, 400.0, 1000.0]; 3], tables };
+        let figures =
+            Figures { alone: vec![Alone { to_nowhere: 900.0, to_memory: 400.0, reads: 1000.0 }; 3], tables };
         markdown(&figures, "M", &Cli::parse_from(["backup"]).options)
     }
 

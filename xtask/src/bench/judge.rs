@@ -36,6 +36,12 @@ impl Rounds {
         format!("**{:.3}** | {:.3} - {:.3}", self.median(), self.quarter(1), self.quarter(3))
     }
 
+    /// The median, and in brackets [`Rounds::interval`].
+    pub fn with_interval(&self) -> String {
+        let [low, high] = self.interval();
+        format!("{:.2} [{low:.2}, {high:.2}]", self.median())
+    }
+
     /// The interval that contains the median of all possible rounds with [`CONFIDENCE`], whatever their distribution; the whole range
     /// if there are too few rounds for that. With 9 rounds it is from the second to the eighth.
     pub fn interval(&self) -> [f64; 2] {

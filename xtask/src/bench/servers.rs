@@ -127,10 +127,14 @@ fn ready(name: &'static str, mut command: Command) -> Result<Server> {
     Ok(Server { name, url, portal: portal.to_owned(), process })
 }
 
+/// A folder whose files are in memory, if there is one.
+pub fn memory() -> Option<&'static Path> {
+    Some(Path::new("/dev/shm")).filter(|folder| folder.is_dir())
+}
+
 /// Debian's tgt, started by `command`, on a file in memory.
 pub fn tgt(command: Command, scratch: &Path) -> Result<Server> {
-    let memory = if Path::new("/dev/shm").is_dir() { Path::new("/dev/shm") } else { scratch };
-    let volume = tempfile::Builder::new().prefix("intact-bench").tempfile_in(memory)?;
+    let volume = tempfile::Builder::new().prefix("intact-bench").tempfile_in(memory().unwrap_or(scratch))?;
     volume.as_file().set_len(VOLUME_BYTES)?;
     // tgtd keeps the file open; its name is no longer needed.
     tgt_on(command, scratch, volume.path())

@@ -239,8 +239,10 @@ mod tests {
             assert!(stages.header_parsed <= stages.data_parsed && stages.data_parsed <= stages.left_buffer);
             let sent = report.tx_stages(bits).unwrap();
             assert!(sent.descriptor_taken < sent.data_requested && sent.data_arrives < sent.left);
-            let rate = report.rx_rate(bits, 512).unwrap();
-            assert!(rate.beats_per_cycle() <= 1.0 && rate.data_bits_per_cycle() < f64::from(bits));
+            for rate in [report.rx_rate(bits, 512).unwrap(), report.tx_rate(bits, 512).unwrap()] {
+                assert!(rate.beats_per_cycle() <= 1.0 && rate.data_bits_per_cycle() < f64::from(bits));
+            }
+            assert!(report.tx_rate(bits, 128).is_none(), "no peer may ask for so little");
         }
     }
 

@@ -57,11 +57,6 @@ fn ratio(cell: &Cell, to: &Cell, figure: impl Fn(&Run) -> f64) -> Rounds {
     Rounds::ratios(cell.runs.iter().map(&figure), to.runs.iter().map(&figure))
 }
 
-fn with_interval(rounds: &Rounds) -> String {
-    let [low, high] = rounds.interval();
-    format!("{:.2} [{low:.2}, {high:.2}]", rounds.median())
-}
-
 fn verdict(good: bool) -> &'static str {
     if good { "yes" } else { "**no**" }
 }
@@ -111,8 +106,8 @@ fn summary(cells: &[&Cell], text: &mut String) {
             text,
             "| {} | {} | {} | {projected:.2} | {} |",
             one.load.name(),
-            with_interval(&ratio(all, one, Run::rate)),
-            with_interval(&cost),
+            ratio(all, one, Run::rate).with_interval(),
+            cost.with_interval(),
             verdict(projected >= SCALING_MIN * n as f64)
         );
     }
@@ -160,7 +155,7 @@ fn grid(cells: &[&Cell], text: &mut String) {
                 cell.load.name(),
                 arranged(&cell.arrangement),
                 speed(cell),
-                one.map_or_else(String::new, |one| with_interval(&ratio(cell, one, Run::rate))),
+                one.map_or_else(String::new, |one| ratio(cell, one, Run::rate).with_interval()),
                 cost(&cell.load, middle(cell, Run::target_us)),
                 cost(&cell.load, middle(cell, Run::client_us)),
                 busy.join(", "),
@@ -191,7 +186,7 @@ fn shaped(cells: &[&Cell], text: &mut String) {
                 cell.arrangement.sessions,
                 cell.arrangement.connections,
                 speed(cell),
-                with_interval(&ratio(cell, several, Run::rate)),
+                ratio(cell, several, Run::rate).with_interval(),
                 cost(&cell.load, middle(cell, Run::target_us)),
                 cost(&cell.load, middle(cell, Run::client_us)),
             );
@@ -221,7 +216,7 @@ fn shared(cells: &[&Cell], missing: Option<&str>, has_picture: bool, text: &mut 
                 cell.arrangement.share.unwrap_or(100),
                 100.0 * middle(cell, Run::used),
                 speed(cell),
-                with_interval(&ratio(cell, whole, Run::rate)),
+                ratio(cell, whole, Run::rate).with_interval(),
                 cost(&cell.load, middle(cell, Run::target_us)),
             );
         }

@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -121,7 +121,6 @@ impl Endpoint {
             .map_err(failed)?;
         let kind = file.metadata().map_err(failed)?;
         if let Self::File { file: from, .. } = source {
-            use std::os::unix::fs::MetadataExt;
             let other = from.metadata().map_err(failed)?;
             if (kind.dev(), kind.ino()) == (other.dev(), other.ino()) {
                 return Err(fail(MISUSED, "source and destination are the same file"));
@@ -321,7 +320,6 @@ fn open_disk(text: &str, client: &ClientArgs) -> Result<Disk, ExitCode> {
 
 /// Whether this is `/dev/null`, by any name.
 fn is_null(kind: &std::fs::Metadata) -> bool {
-    use std::os::unix::fs::MetadataExt;
     kind.file_type().is_char_device() && kind.rdev() == rustix::fs::makedev(1, 3)
 }
 

@@ -34,7 +34,7 @@ use crate::output;
 
 /// Bytes copied in one step.
 const CHUNK_BYTES: u64 = 1024 * 1024;
-/// The same with `--rate`. A target serves a command as a whole, so one of this length holds up those of other hosts for some 20 µs, one of
+/// The same with `--rate`. A target serves a command as a whole, so one of this length holds up those of other hosts for some 30 µs, one of
 /// [`CHUNK_BYTES`] for 0.2 to 0.3 ms (docs/database.md).
 const LIMITED_CHUNK_BYTES: u64 = 128 * 1024;
 /// Bytes that `--changed-only` compares, and writes or leaves, as one.
