@@ -13,7 +13,7 @@ use super::connection::{Connection, ConnectionState, Failure, JoinError};
 use super::exchange::TextExchange;
 use super::login::{Join, LoggedIn};
 use super::session::{InitiatorSession, told_seconds};
-use super::task::{Held, LogoutOf};
+use super::task::{Held, LogoutOf, Task};
 use crate::limits::MAX_INITIATOR_CONNECTIONS;
 use crate::params;
 use crate::{Time, earlier};
@@ -199,12 +199,14 @@ impl InitiatorSession {
     //= rfc7143 13.15 ERL-05
     //= rfc7143 11.14 ERL-05 LGO-01
     pub(super) fn recover_connections(&mut self) {
-        if !self.is_active() {
-            return;
-        }
-        let waiting: Vec<(Cid, Failure)> = self.failures().filter(|(_, f)| f.logout.is_none()).collect();
+        let is_waiting = |(cid, failure): &(Cid, Failure)| failure.logout.is_none() && self.cleans_up(*cid);
+        let waiting: Vec<(Cid, Failure)> = self.failures().filter(is_waiting).collect();
         let Some(&(last, failure)) = waiting.last() else { return };
         let Some(via) = self.any_connection() else {
+            // A session that drains takes no connection.
+            if !self.is_active() {
+                return;
+            }
             // One at a time: the first that is back logs out those that stay away.
             if waiting.iter().all(|(_, failure)| !failure.connecting) {
                 self.set_connecting(last);
@@ -229,6 +231,13 @@ impl InitiatorSession {
             }
             self.send_logout_request(via, itt, reason, cid);
         }
+    }
+
+    /// Whether the target is to clean up the connection `cid`, which has failed. While the session drains that is done for the sake of
+    /// commands alone: those of the lost connection can go on elsewhere only afterwards.
+    fn cleans_up(&self, cid: Cid) -> bool {
+        let is_its_orphan = |task: &Task| task.route.orphan && task.route.cid == cid;
+        self.is_active() || self.is_draining() && self.tasks.commands().any(|(_, task)| is_its_orphan(task))
     }
 
     /// The caller is to connect `cid` again.
@@ -405,7 +414,7 @@ impl InitiatorSession {
                 ConnectionState::Failed(failure) => match failure.logout {
                     Some((_, until)) => Some(until),
                     None if self.any_connection().is_none() => Some(failure.retained_until),
-                    None => failure.may_log_out_at().filter(|_| self.is_active()),
+                    None => failure.may_log_out_at().filter(|_| self.cleans_up(connection.cid)),
                 },
             };
             let text = connection.text.as_ref().map(TextExchange::deadline);

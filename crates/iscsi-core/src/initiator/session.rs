@@ -492,6 +492,11 @@ impl InitiatorSession {
         self.phase == Phase::Active
     }
 
+    /// Whether the logout of the session waits for commands.
+    pub(super) fn is_draining(&self) -> bool {
+        matches!(self.phase, Phase::Draining(_))
+    }
+
     /// Whether the logout of the session is under way.
     pub(super) fn is_logging_out(&self) -> bool {
         matches!(self.phase, Phase::LogoutSent(_))
@@ -557,7 +562,7 @@ impl InitiatorSession {
     /// Logs out: commands that have not completed die with the session.
     pub fn logout(&mut self, now: Time) {
         self.now = now;
-        if matches!(self.phase, Phase::Active | Phase::Draining(_)) {
+        if self.is_active() || self.is_draining() {
             self.asked_by_target = false;
             self.send_logout();
         }
@@ -565,7 +570,7 @@ impl InitiatorSession {
 
     /// Sends the logout that the target requested, once no command is under way.
     fn drained(&mut self) {
-        if matches!(self.phase, Phase::Draining(_)) && self.commands.sent() == 0 {
+        if self.is_draining() && self.commands.sent() == 0 {
             self.send_logout();
         }
     }

@@ -452,6 +452,44 @@ fn a_session_that_is_leaving_logs_no_lost_connection_out() {
     assert_eq!(logouts.collect::<Vec<_>>(), [LogoutReason::CloseSession]);
 }
 
+/// A connection is lost shortly before or after the target asks for the logout: its tasks are not left behind.
+// covers: ERL-06 ASY-01
+#[test]
+fn a_session_that_drains_ends_the_commands_of_a_lost_connection_first() {
+    for lost_first in [false, true] {
+        let level_2 = Params { error_recovery_level: 2, max_connections: 2, ..params() };
+        let mut script = Script::with_connections_and(2, level_2);
+        let commands = script.reads_on_all(2, 1);
+        let (dead, alive) = (commands[1].0, commands[0].0);
+        script.acknowledge_all(2);
+        let lose = |script: &mut Script| script.session.connection_lost(script.now, dead);
+        if lost_first {
+            lose(&mut script);
+        }
+        // With another one standing, only this connection would leave.
+        let asked = if lost_first { alive } else { dead };
+        script.on(asked).event(AsyncEvent::LogoutRequest, [0, 0, 20], &[]);
+        if !lost_first {
+            script.on(alive).event(AsyncEvent::LogoutRequest, [0, 0, 20], &[]);
+            lose(&mut script);
+        }
+        script.on(alive).good(commands[0].1);
+        script.sent_nothing();
+        // DefaultTime2Wait.
+        script.wait(2);
+        let (via, reason, of, itt) = script.logout_of();
+        assert_eq!((via, reason, of), (alive, LogoutReason::RemoveConnectionForRecovery, dead));
+        script.on(alive).answer_logout(itt, LogoutResponseCode::Success, 0);
+        let functions = script.functions();
+        assert_eq!((functions[0].1, functions[0].3), (TmfFunction::TaskReassign, commands[1].1));
+        script.answer(functions[0].2, TmfResponse::FunctionComplete);
+        script.on(alive).good(commands[1].1);
+        let (_, reason, _, _) = script.logout_of();
+        assert_eq!(reason, LogoutReason::CloseSession, "nothing is left to wait for");
+        assert_eq!(script.all_ended().len(), 2);
+    }
+}
+
 // covers: ERL-06
 #[test]
 fn a_reassigned_command_has_all_of_its_time_again() {
