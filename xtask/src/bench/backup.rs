@@ -58,8 +58,8 @@ pub struct Options {
     /// Pages of the database outstanding at a time; with more than one or two it leaves little of the target's core
     #[arg(long, default_value_t = 1)]
     depth: u32,
-    /// Only volumes whose name contains this: RAM or file
-    #[arg(long, conflicts_with = "write")]
+    /// Only volumes whose name contains this: RAM or file. A disk that varies makes its part untrusted, and not that of memory
+    #[arg(long)]
     only: Option<String>,
     /// A folder for the volume in a file
     #[arg(long, default_value = "target")]
