@@ -3,6 +3,7 @@
 //! * [`Session`] is one login to a target, on an event loop of its own. It takes commands from any thread, and logs in again with
 //!   the same ISID when the connection is lost.
 //! * [`Disk`] is one of its logical units as a block device; [`AsyncDisk`] is the same for asynchronous programs, on any runtime.
+//! * [`WideDisk`] is a unit over as many sessions as pay, for programs that one core does not serve.
 //! * [`protection`] generates and checks the protection information of blocks in the caller's process.
 //! * [`Workload`] runs inside the event loop, for programs that cannot afford a thread switch per command.
 //! * [`IscsiUrl`] and [`Options`] say where to log in and how; [`discovery`] asks a portal which targets it has.
@@ -33,6 +34,7 @@ mod ticket;
 mod tuning;
 mod unit;
 mod url;
+mod wide;
 mod workload;
 
 pub use asynchronous::{AsyncDisk, OpenError};
@@ -66,4 +68,5 @@ pub use ticket::{Response, Ticket};
 pub use tuning::{AUTO_CONNECTIONS, TuningInfo};
 pub use unit::{LossCause, LostBlocks, LostWrites};
 pub use url::{CONNECTIONS, IscsiUrl, UrlError, read_password};
+pub use wide::{Interval, WideDisk, Width};
 pub use workload::{Submitter, Workload};

@@ -103,6 +103,8 @@ pub struct TuningInfo {
     pub trials: u32,
     /// Those after which it was the best.
     pub won: u32,
+    /// Segments get lost or the path is long, so that TCP's windows may be the limit.
+    pub windows_limit: bool,
 }
 
 /// What was measured with a number of connections: sums over intervals.
@@ -311,7 +313,13 @@ impl Tuner {
 
     /// What was done so far.
     pub(crate) fn info(&self) -> TuningInfo {
-        TuningInfo { wanted: self.wanted(), most: self.most(), trials: self.trials, won: self.won }
+        TuningInfo {
+            wanted: self.wanted(),
+            most: self.most(),
+            trials: self.trials,
+            won: self.won,
+            windows_limit: self.windows_may_limit(),
+        }
     }
 
     /// Time has passed, and from now on this many bytes are asked for (0: no command). True if an interval is over:
@@ -524,7 +532,11 @@ impl Tuner {
     fn has_reason(&self, variation: f64) -> bool {
         let known = self.choices[self.leader].known(variation);
         let waiting = known.mean_outstanding() > WAITING * known.rate() * self.min_rtt.as_secs_f64();
-        waiting && (self.loss_memory > 0 || self.min_rtt >= LONG_PATH)
+        waiting && self.windows_may_limit()
+    }
+
+    fn windows_may_limit(&self) -> bool {
+        self.loss_memory > 0 || self.min_rtt >= LONG_PATH
     }
 }
 

@@ -109,6 +109,23 @@ pub struct LostWrites {
     pub ranges: Vec<Range<u64>>,
 }
 
+impl LostWrites {
+    /// These and `other`, which is of the same unit by another session.
+    pub(crate) fn join(mut self, other: Self) -> Self {
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.ranges.extend(other.ranges);
+        self.ranges.sort_unstable_by_key(|range| range.start);
+        self.ranges.dedup_by(|next, last| {
+            let joins = next.start <= last.end;
+            if joins {
+                last.end = last.end.max(next.end);
+            }
+            joins
+        });
+        Self { epoch: self.epoch.max(other.epoch), ..self }
+    }
+}
+
 impl fmt::Display for LostWrites {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { bytes, cause, .. } = self;
@@ -175,6 +192,18 @@ mod tests {
         let error = Sense { key: 3, asc: 0x0c, ..Sense::default() };
         assert_eq!(News::of(&error), News::Nothing, "its command has failed, and that was said");
         assert_eq!(News::of(&Sense { deferred: true, ..error }), News::CacheLost);
+    }
+
+    #[test]
+    fn what_two_sessions_lost_is_one_loss() {
+        let lost = |epoch, bytes, ranges: &[Range<u64>]| LostWrites {
+            epoch,
+            cause: LossCause::Unknown,
+            bytes,
+            ranges: ranges.to_vec(),
+        };
+        let joined = lost(2, 300, &[0..100, 400..600]).join(lost(1, 500, &[50..200, 300..400, 900..1000]));
+        assert_eq!(joined, lost(2, 800, &[0..200, 300..600, 900..1000]));
     }
 
     #[test]

@@ -217,6 +217,10 @@ fn bench_measures_side_by_side_and_writes_only_when_told() {
     let mix =
         with(&["--rw", "mix", "--overwrite", "--block", "64k", "--pattern", "sequential", "--sessions", "2"]);
     assert!(mix[0]["writes"].as_u64().unwrap() > 0 && mix[0]["reads"].as_u64().unwrap() > 0, "{mix}");
+    let auto = with(&["--connections", "auto"]);
+    let (sessions, depth) = (auto[0]["sessions"].as_u64().unwrap(), auto[0]["depth"].as_u64().unwrap());
+    assert!((1..=8).contains(&sessions) && depth == 8u64.div_ceil(sessions), "{auto}");
+    assert_eq!(lab.run(&["bench", "--sessions", "0", &lab.url(0)]).status.code(), Some(2));
     let timid = lab.run(&["bench", "--rw", "write", &lab.url(0)]);
     assert_eq!(timid.status.code(), Some(2));
     assert!(text(&timid).contains("--overwrite"), "{}", text(&timid));

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use blockstore::side_file::directory_of;
-use initiator::{Disk, IoError, IscsiUrl, LostWrites, Session};
+use initiator::{IoError, IscsiUrl, LostWrites, OpenError, WideDisk};
 use parking_lot::Mutex;
 
 use crate::cmd::client::{ClientArgs, failed, refused, told};
@@ -22,7 +22,7 @@ pub enum Endpoint {
         medium: Medium,
     },
     Disk {
-        disk: Disk,
+        disk: WideDisk,
         size: u64,
         /// Held while a block is changed that the copy covers only in part.
         tail: Mutex<()>,
@@ -251,6 +251,7 @@ impl Source {
             Endpoint::Disk { disk, size, .. }
                 if disk.capacity().thin && disk.capacity().unmapped_reads_zero =>
             {
+                let disk = disk.first();
                 let mut at = 0;
                 while at < *size && map.has_room() {
                     let extents =
@@ -311,11 +312,14 @@ impl Source {
     }
 }
 
-fn open_disk(text: &str, client: &ClientArgs) -> Result<Disk, ExitCode> {
+fn open_disk(text: &str, client: &ClientArgs) -> Result<WideDisk, ExitCode> {
     let url = client.url(text)?;
     let (_, lun) = url.unit().map_err(|error| fail(MISUSED, error))?;
-    let session = Session::connect(client.options(&url)?).map_err(|error| refused(&error))?;
-    Disk::open(&session, lun).map_err(|error| failed(&error))
+    WideDisk::open(client.options(&url)?, lun).map_err(|error| match error {
+        OpenError::Unit(error) => failed(&error),
+        OpenError::Session(error) => refused(&error),
+        error => fail(FAILED, error),
+    })
 }
 
 /// Whether this is `/dev/null`, by any name.

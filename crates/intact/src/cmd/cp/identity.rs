@@ -40,6 +40,7 @@ impl Identity {
                 })
             }
             Endpoint::Disk { disk, .. } => {
+                let disk = disk.first();
                 let name = disk.unique_name().map_err(|error| told(&error))?;
                 let name = name.ok_or_else(|| {
                     format!(

@@ -6,6 +6,7 @@
 mod course;
 mod profile;
 mod report;
+mod sessions;
 mod slots;
 mod workload;
 
@@ -13,14 +14,15 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use initiator::{Disk, IscsiUrl, Session};
+use initiator::{Disk, IscsiUrl};
 use iscsi_core::params::DigestPolicy;
 
 use self::profile::{Profile, Settings};
 use self::report::Report;
+use self::sessions::{Opener, Sessions, run_loads};
 use self::slots::Unit;
-use self::workload::{Direction, Load, Pattern, Plan};
-use crate::cmd::client::{ClientArgs, failed, refused};
+use self::workload::{Direction, Pattern, Plan};
+use crate::cmd::client::ClientArgs;
 use crate::cmd::{FAILED, MISUSED, fail};
 use harness::text::parse_time;
 
@@ -58,7 +60,7 @@ pub struct Args {
     /// Bytes of one command.
     #[arg(long, short, alias = "bs", value_name = "SIZE", default_value = "4k", value_parser = blockstore::parse_size)]
     block: u64,
-    /// Commands outstanding at a time, in each session.
+    /// Commands outstanding at a time, in each session; with --sessions auto in all of them.
     #[arg(long, short, alias = "iodepth", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=4096))]
     depth: u32,
     /// What to do.
@@ -91,9 +93,10 @@ pub struct Args {
     /// Which digests to request.
     #[arg(long, value_enum, default_value = "url")]
     digests: Digests,
-    /// Sessions, each with a thread of its own.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
-    sessions: u16,
+    /// Sessions, 1 to 64, each with a thread of its own; `auto`: as many as bring something, at most one for each processor. 1 if
+    /// it is left out, auto with connections=auto.
+    #[arg(long, value_name = "N", value_parser = Sessions::parse)]
+    sessions: Option<Sessions>,
     /// Allow writes: what is on the LUN is lost.
     #[arg(long)]
     overwrite: bool,
@@ -112,12 +115,16 @@ pub fn run(args: Args) -> ExitCode {
     };
     match args.profile {
         Some(profile) => {
-            match each(&args, &url, |disks| profile::run(&settings(&args, profile, &disks[0]), &disks[0])) {
+            let run = |opener: &Opener| {
+                let disk = opener.open()?;
+                profile::run(&settings(&args, profile, &disk), &disk)
+            };
+            match each(&args, &url, run) {
                 Ok(reports) => profile::print(&reports, args.json),
                 Err(code) => code,
             }
         }
-        None => match each(&args, &url, |disks| run_once(&args, disks)) {
+        None => match each(&args, &url, |opener| run_once(&args, opener)) {
             Ok(reports) => report::print(&reports, args.json),
             Err(code) => code,
         },
@@ -150,7 +157,7 @@ fn check(args: &Args) -> Result<IscsiUrl, ExitCode> {
 fn each<R>(
     args: &Args,
     url: &IscsiUrl,
-    once: impl Fn(&[Disk]) -> Result<R, ExitCode>,
+    once: impl Fn(&Opener) -> Result<R, ExitCode>,
 ) -> Result<Vec<R>, ExitCode> {
     let policies: &[Option<DigestPolicy>] = match args.digests {
         Digests::Url => &[None],
@@ -158,39 +165,20 @@ fn each<R>(
         Digests::On => &[Some(DigestPolicy::Required)],
         Digests::Both => &[Some(DigestPolicy::Off), Some(DigestPolicy::Required)],
     };
-    policies.iter().map(|policy| once(&connect(args, url, *policy)?)).collect()
+    policies.iter().map(|policy| once(&Opener::new(&args.client, url, *policy)?)).collect()
 }
 
-fn connect(args: &Args, url: &IscsiUrl, policy: Option<DigestPolicy>) -> Result<Vec<Disk>, ExitCode> {
-    let mut url = url.clone();
-    if let Some(policy) = policy {
-        url.set_digests(policy);
+fn run_once(args: &Args, opener: &Opener) -> Result<Report, ExitCode> {
+    let mut disks = vec![opener.open()?];
+    let mut plan = plan(args, &disks[0])?;
+    match args.sessions.unwrap_or(Sessions::of(opener)) {
+        Sessions::Number(n) => (1..n).try_for_each(|_| opener.open().map(|disk| disks.push(disk)))?,
+        Sessions::Auto => {
+            plan.depth = sessions::find(&plan, opener, &mut disks)?;
+        }
     }
-    let options = args.client.options(&url)?;
-    let (_, lun) = url.unit().map_err(|error| fail(MISUSED, error))?;
-    let open = |_| {
-        let session = Session::connect(options.clone()).map_err(|error| refused(&error))?;
-        Disk::open(&session, lun).map_err(|error| failed(&error))
-    };
-    (0..args.sessions).map(open).collect()
-}
-
-fn run_once(args: &Args, disks: &[Disk]) -> Result<Report, ExitCode> {
-    let plan = plan(args, &disks[0])?;
-    let loads: Vec<Option<Load>> = std::thread::scope(|scope| {
-        let threads: Vec<_> = disks
-            .iter()
-            .enumerate()
-            .map(|(n, disk)| {
-                let load = Load::new(plan.clone(), n as u64);
-                scope.spawn(move || disk.session().run(load))
-            })
-            .collect();
-        threads.into_iter().map(|thread| thread.join().ok().flatten()).collect()
-    });
-    let loads: Option<Vec<Load>> = loads.into_iter().collect();
-    let loads = loads.ok_or_else(|| fail(FAILED, "a session ended in the middle"))?;
-    Report::new(&plan, disks, loads).map_err(|error| fail(FAILED, error))
+    let loads = run_loads(&plan, &disks)?;
+    Report::new(&plan, &disks, loads).map_err(|error| fail(FAILED, error))
 }
 
 fn settings(args: &Args, profile: Profile, disk: &Disk) -> Settings {
