@@ -20,9 +20,6 @@ use crate::options::Options;
 use crate::session::Session;
 use crate::unit::LostWrites;
 
-/// Most sessions of a disk. Each has a thread here.
-const MAX_SESSIONS: usize = 8;
-
 /// A [`Disk`] over one or several sessions. Where its options let a session
 /// [choose the number of its connections](Options::tune_connections), it also chooses the number of sessions, up to one for each core of
 /// this machine: it tries more, and keeps them where the throughput gains a tenth ([`Width`]). Otherwise it has one session.
@@ -45,10 +42,9 @@ struct Shared {
     options: Options,
     lun: Lun,
     capacity: Capacity,
-    gauge: Mutex<Gauge>,
+    /// `None` where the number of sessions stays as it is.
+    gauge: Option<Mutex<Gauge>>,
     width: Mutex<Width>,
-    /// Another lane is being opened.
-    is_opening: AtomicBool,
     /// Losses that a flush has found which failed in the end.
     untold: Mutex<Option<LostWrites>>,
 }
@@ -93,12 +89,8 @@ impl WideDisk {
     /// # Errors
     /// [`OpenError`]: there is no session, or no such unit.
     pub fn open(options: Options, lun: Lun) -> Result<Self, OpenError> {
-        // A fixed ISID is that of one session: another one with it would end the first (RFC 7143 6.3.5).
-        let most = match options.tunes_connections() && options.port.isid.is_none() {
-            true => thread::available_parallelism().map_or(1, usize::from).min(MAX_SESSIONS) as u16,
-            false => 1,
-        };
-        Self::open_with(options, lun, Width::new(most))
+        let width = if options.tunes_connections() { Width::of(&options) } else { Width::fixed(1) };
+        Self::open_with(options, lun, width)
     }
 
     /// The same with another rule, or a fixed number of sessions. Where there cannot be so many, there are fewer.
@@ -113,9 +105,8 @@ impl WideDisk {
             used: AtomicU16::new(1),
             options,
             lun,
-            gauge: Mutex::default(),
+            gauge: width.adapts().then(Mutex::default),
             width: Mutex::new(width),
-            is_opening: AtomicBool::new(false),
             untold: Mutex::new(None),
         });
         shared.open_up_to(wanted);
@@ -124,7 +115,7 @@ impl WideDisk {
 
     /// The unit by its first session, which stays.
     pub fn first(&self) -> Disk {
-        self.shared.lanes.read()[0].disk.clone()
+        self.shared.first().disk.clone()
     }
 
     /// Its size when it was opened.
@@ -213,20 +204,25 @@ impl Shared {
             }
             result
         };
-        self.gauge.lock().begin();
+        if let Some(gauge) = &self.gauge {
+            gauge.lock().begin();
+        }
         let mut result = over(&lane);
         if !is_first && result.as_ref().is_err_and(is_reservation_conflict) {
             tracing::info!("a reservation holds for one session only: the others are not used any more");
             self.narrow(1);
-            let first = self.lanes.read()[0].clone();
-            result = over(&first);
+            result = over(&self.first());
         }
         let moved = if result.is_ok() { bytes } else { 0 };
-        let interval = self.gauge.lock().end(moved);
+        let interval = self.gauge.as_ref().and_then(|gauge| gauge.lock().end(moved));
         if let Some(interval) = interval {
             self.measured(interval);
         }
         result
+    }
+
+    fn first(&self) -> Arc<Lane> {
+        self.lanes.read()[0].clone()
     }
 
     /// The session with the fewest bytes outstanding, and whether it is the first one.
@@ -242,7 +238,7 @@ impl Shared {
     fn measured(self: &Arc<Self>, interval: Interval) {
         let Some(mut width) = self.width.try_lock() else { return };
         let used = self.used.load(Ordering::Relaxed);
-        // While another session is being opened, nothing is measured.
+        // They differ while further sessions are being opened: nothing is measured then, and no others are opened.
         if !width.adapts() || used != width.wanted() {
             return;
         }
@@ -256,20 +252,24 @@ impl Shared {
         }
         if usize::from(wanted) <= self.lanes.read().len() {
             self.used.store(wanted, Ordering::Relaxed);
-        } else if !self.is_opening.swap(true, Ordering::AcqRel) {
+        } else {
             let shared = self.clone();
             let opened =
                 thread::Builder::new().name("intact-wide".into()).spawn(move || shared.open_up_to(wanted));
             if opened.is_err() {
-                self.is_opening.store(false, Ordering::Release);
+                width.limit(used);
             }
         }
     }
 
     /// Whether the connections of the first session wait for TCP's windows: then more connections are the remedy, and it has them.
     fn windows_limit(&self) -> bool {
-        let first = self.lanes.read()[0].disk.session().clone();
-        first.info().and_then(|info| info.tuning()).is_some_and(|tuning| tuning.windows_limit)
+        self.first()
+            .disk
+            .session()
+            .info()
+            .and_then(|info| info.tuning())
+            .is_some_and(|tuning| tuning.windows_limit)
     }
 
     /// Opens lanes until there are so many, or as many as there can be.
@@ -286,7 +286,6 @@ impl Shared {
             }
         }
         self.used.store(self.width.lock().wanted(), Ordering::Relaxed);
-        self.is_opening.store(false, Ordering::Release);
     }
 
     /// There can be no more sessions than this.
@@ -299,7 +298,7 @@ impl Shared {
     /// The unit by one session more.
     fn open_another(&self) -> Result<Arc<Lane>, String> {
         let lane = open_lane(&self.options, self.lun).map_err(|error| error.to_string())?;
-        let first = self.lanes.read()[0].clone();
+        let first = self.first();
         let name = |disk: &Disk| disk.unique_name().map_err(|error| error.to_string());
         match (name(&first.disk)?, name(&lane.disk)?) {
             (None, _) => {

@@ -7,6 +7,7 @@ mod server;
 
 use std::sync::{Arc, Barrier};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use initiator::{IoError, WideDisk, Width, WriteData};
@@ -80,6 +81,26 @@ fn one_session_is_what_there_is_without_being_asked_to_choose() {
     write_by_threads(&disk, 0..16);
     assert_eq!((disk.sessions(), sessions(&server).len()), (1, 1));
     drop(disk);
+    end(server);
+}
+
+/// The rule decides by what is measured; that it is asked and that its trials take place does not depend on what they find.
+#[test]
+fn another_number_is_tried_while_commands_are_under_way() {
+    let server = server();
+    let disk = &WideDisk::open_with(options(server.portals()[0]), LUN, Width::new(2)).unwrap();
+    write_by_threads(disk, 0..8);
+    let (server_ref, limit) = (&server, Instant::now() + Duration::from_secs(30));
+    thread::scope(|scope| {
+        for at in 0..8 {
+            scope.spawn(move || {
+                while sessions(server_ref).len() < 2 {
+                    assert!(Instant::now() < limit, "no second session was tried");
+                    assert_holds(disk, at..at + 1);
+                }
+            });
+        }
+    });
     end(server);
 }
 

@@ -9,6 +9,12 @@
 //! cannot be seen from here, for it may be one of the target. So it is tried, and the intervals of a trial take turns with others: what
 //! else changes meanwhile changes both.
 
+use std::thread;
+
+use crate::options::Options;
+
+/// Most sessions that are tried. Each has a thread here.
+const SESSIONS_MAX: usize = 8;
 /// More sessions must bring so much: they cost memory, and processor time for each command.
 const GAIN: f64 = 1.1;
 /// Fewer sessions must bring so much: what costs the same is better with fewer.
@@ -79,6 +85,17 @@ impl Width {
             hold: HOLD_FIRST,
             next_hold: 2 * HOLD_MIN,
             narrower_next: false,
+        }
+    }
+
+    /// For sessions with these options: at most one for each core of this machine, and eight.
+    pub fn of(options: &Options) -> Self {
+        // A fixed ISID is that of one session: another one with it would end the first (RFC 7143 6.3.5).
+        match options.port.isid {
+            Some(_) => Self::fixed(1),
+            None => {
+                Self::new(thread::available_parallelism().map_or(1, usize::from).min(SESSIONS_MAX) as u16)
+            }
         }
     }
 

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use harness::text::parse_time;
-use initiator::{ConnectError, EngineKind, IoError, IscsiUrl, Options};
+use initiator::{ConnectError, EngineKind, IoError, IscsiUrl, OpenError, Options};
 
 use super::{FAILED, MISUSED, complain, fail};
 
@@ -130,6 +130,15 @@ pub fn refused(error: &ConnectError) -> ExitCode {
 /// Reports why a command failed, with the remedy.
 pub fn failed(error: &IoError) -> ExitCode {
     fail(FAILED, told(error))
+}
+
+/// Reports why a unit cannot be used, with the remedy.
+pub fn not_opened(error: &OpenError) -> ExitCode {
+    match error {
+        OpenError::Unit(error) => failed(error),
+        OpenError::Session(error) => refused(error),
+        error => fail(FAILED, error),
+    }
 }
 
 /// `error` with its remedy.

@@ -229,6 +229,22 @@ fn bench_measures_side_by_side_and_writes_only_when_told() {
     assert!(shown.contains("IOPS") && shown.contains("p99.9"), "{shown}");
 }
 
+/// More sessions are tried, and the target refuses them: the load goes on with the one that there is.
+#[test]
+fn bench_with_auto_takes_a_target_of_one_session_as_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = format!("[limits]\nmax_sessions = 1\n{}", target(TARGET, "", &["ram:16M"]));
+    let server = serve(directory.path(), 1, &config);
+    let url = format!("iscsi://{}/{TARGET}/0", server.portal());
+    let run = intact()
+        .args(["bench", "--connections", "auto", "--time", "100ms", "--json", &url])
+        .output()
+        .unwrap();
+    assert!(run.status.success(), "{}", text(&run));
+    let report: Value = serde_json::from_slice(&run.stdout).unwrap();
+    assert_eq!((&report[0]["sessions"], &report[0]["depth"]), (&1.into(), &32.into()));
+}
+
 #[test]
 fn doctor_finds_a_healthy_target_healthy_and_names_what_is_not() {
     let lab = Lab::new(&["ram:16M"]);

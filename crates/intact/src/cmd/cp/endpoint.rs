@@ -7,10 +7,10 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use blockstore::side_file::directory_of;
-use initiator::{IoError, IscsiUrl, LostWrites, OpenError, WideDisk};
+use initiator::{IoError, IscsiUrl, LostWrites, WideDisk};
 use parking_lot::Mutex;
 
-use crate::cmd::client::{ClientArgs, failed, refused, told};
+use crate::cmd::client::{ClientArgs, not_opened, told};
 use crate::cmd::{FAILED, MISUSED, fail};
 
 /// One side.
@@ -315,11 +315,7 @@ impl Source {
 fn open_disk(text: &str, client: &ClientArgs) -> Result<WideDisk, ExitCode> {
     let url = client.url(text)?;
     let (_, lun) = url.unit().map_err(|error| fail(MISUSED, error))?;
-    WideDisk::open(client.options(&url)?, lun).map_err(|error| match error {
-        OpenError::Unit(error) => failed(&error),
-        OpenError::Session(error) => refused(&error),
-        error => fail(FAILED, error),
-    })
+    WideDisk::open(client.options(&url)?, lun).map_err(|error| not_opened(&error))
 }
 
 /// Whether this is `/dev/null`, by any name.

@@ -1,14 +1,13 @@
 //! Over how many sessions the load is spread.
 
 use std::process::ExitCode;
-use std::thread;
 use std::time::Duration;
 
-use initiator::{Disk, Interval, IscsiUrl, Lun, Options, Session, Width};
+use initiator::{Disk, Interval, IscsiUrl, Lun, OpenError, Options, Session, Width};
 use iscsi_core::params::DigestPolicy;
 
 use super::workload::{Load, Plan};
-use crate::cmd::client::{ClientArgs, failed, refused};
+use crate::cmd::client::{ClientArgs, not_opened};
 use crate::cmd::{FAILED, MISUSED, fail};
 
 /// Length of an interval in which a number of sessions is tried, and of the time before that does not count.
@@ -16,8 +15,6 @@ const INTERVAL: Duration = Duration::from_millis(150);
 const BEFORE: Duration = Duration::from_millis(30);
 /// Most of them, so that a load whose throughput never settles is measured all the same.
 const INTERVALS_MAX: usize = 200;
-/// Most sessions, as for any other user of the library.
-const SESSIONS_MAX: usize = 8;
 
 /// What `--sessions` says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,16 +58,19 @@ impl Opener {
     }
 
     pub fn open(&self) -> Result<Disk, ExitCode> {
-        let session = Session::connect(self.options.clone()).map_err(|error| refused(&error))?;
-        Disk::open(&session, self.lun).map_err(|error| failed(&error))
+        self.try_to_open().map_err(|error| not_opened(&error))
+    }
+
+    fn try_to_open(&self) -> Result<Disk, OpenError> {
+        let session = Session::connect(self.options.clone())?;
+        Ok(Disk::open(&session, self.lun)?)
     }
 }
 
 /// Tries more sessions by the rule of [`Width`], with the load of `plan` and its depth shared among them. `disks` are then as many as
 /// brought something; returns the depth of each.
 pub fn find(plan: &Plan, opener: &Opener, disks: &mut Vec<Disk>) -> Result<usize, ExitCode> {
-    let most = thread::available_parallelism().map_or(1, usize::from).min(SESSIONS_MAX);
-    let mut width = Width::new(most as u16);
+    let mut width = Width::of(&opener.options);
     let trial = |sessions: usize| Plan {
         depth: plan.depth.div_ceil(sessions),
         warmup: BEFORE,
@@ -82,10 +82,14 @@ pub fn find(plan: &Plan, opener: &Opener, disks: &mut Vec<Disk>) -> Result<usize
         if width.is_settled(outstanding) {
             break;
         }
-        let sessions = usize::from(width.wanted());
-        while disks.len() < sessions {
-            disks.push(opener.open()?);
+        while disks.len() < usize::from(width.wanted()) {
+            match opener.try_to_open() {
+                Ok(disk) => disks.push(disk),
+                // The target refuses more: those that there are do it.
+                Err(_) => width.limit(disks.len() as u16),
+            }
         }
+        let sessions = usize::from(width.wanted());
         let loads = run_loads(&trial(sessions), &disks[..sessions])?;
         let commands: u64 = loads.iter().map(|load| load.reads + load.writes).sum();
         let bytes = commands as f64 * plan.block_bytes as f64;
