@@ -32,9 +32,11 @@ const INTERVAL_LOSSY: Duration = Duration::from_millis(400);
 const INTERVAL_MAX: Duration = Duration::from_secs(2);
 /// Intervals after a change that are not counted: new connections find their windows.
 const SETTLING: u32 = 1;
-/// Shortest and longest visit, intervals; in between, each lasts as long as all before of the same number.
+/// Shortest and longest visit, intervals; in between, each lasts this part of all before of the same number. With the whole of it a number
+/// that was better by chance stays for too long.
 const VISIT_MIN: f64 = 3.0;
 const VISIT_MAX: f64 = 128.0;
+const VISIT_GROWTH: f64 = 0.5;
 /// After so many intervals, those of a visit become a part of those before, and the comparison with them begins anew.
 const CHAPTER: f64 = 16.0;
 /// Intervals of which the figures of a number consist at most; then half of them are forgotten.
@@ -71,10 +73,12 @@ const LONG_PATH: Duration = Duration::from_millis(5);
 const WAITING: f64 = 1.25;
 /// The load is another one if its outstanding bytes have changed by this factor: throughputs cannot be compared.
 const OTHER_LOAD: f64 = 1.5;
-/// So many seconds of the best throughput may be outstanding, and always as many bytes as [`DEPTH_MIN`]: commands that wait longer are taken
-/// for lost ([`iscsi_core::initiator::SessionConfig::probe_after`]), and what is sent again for them is carried for nothing.
+/// So many seconds of the best throughput may be outstanding: commands that wait longer are taken for lost
+/// ([`iscsi_core::initiator::SessionConfig::probe_after`]), and what is sent again for them is carried for nothing. Always allowed are so
+/// many bytes for each connection, up to so many for all.
 const DEPTH_SECONDS: f64 = 2.0;
-const DEPTH_MIN: u64 = 1 << 20;
+const DEPTH_EACH: u64 = 256 << 10;
+const DEPTH_ALL: u64 = 1 << 20;
 /// Intervals that a change of the number of connections may take.
 const PATIENCE: u32 = 100;
 
@@ -495,8 +499,9 @@ impl Tuner {
         }
         self.leader = leader;
         let most = (0..self.choices.len()).map(rate).fold(0.0, f64::max);
-        self.depth = ((DEPTH_SECONDS * most) as u64).max(DEPTH_MIN);
         let next = self.next(variation);
+        let always = (DEPTH_EACH * u64::from(self.choices[next].connections)).min(DEPTH_ALL);
+        self.depth = ((DEPTH_SECONDS * most) as u64).max(always);
         if next != self.leader && next != self.used {
             self.trials += 1;
         }
@@ -504,7 +509,7 @@ impl Tuner {
             self.used = next;
             self.settle();
         }
-        self.stay = self.choices[next].before.intervals.clamp(VISIT_MIN, VISIT_MAX);
+        self.stay = (VISIT_GROWTH * self.choices[next].before.intervals).clamp(VISIT_MIN, VISIT_MAX);
     }
 
     /// The number that may carry the most. One that was never used is tried when it is beside the leader.

@@ -17,6 +17,8 @@ pub(super) struct CommandFlow {
     sent: usize,
     /// Write data of those, bytes.
     write_bytes: u64,
+    /// Their weight for the scheduler, bytes.
+    sent_bytes: u64,
 }
 
 impl CommandFlow {
@@ -54,12 +56,14 @@ impl CommandFlow {
     pub(crate) fn begin(&mut self, task: &Task) {
         self.sent += 1;
         self.write_bytes += task.command.write.len() as u64;
+        self.sent_bytes += task.weight();
     }
 
     /// A command that was sent is completed, or waits again.
     pub(crate) fn end(&mut self, task: &Task) {
         self.sent -= 1;
         self.write_bytes -= task.command.write.len() as u64;
+        self.sent_bytes -= task.weight();
     }
 
     /// The session is over. Returns the commands that wait, in order.
@@ -77,6 +81,15 @@ impl CommandFlow {
         self.write_bytes
     }
 
+    /// Bytes of the commands sent and not completed, in both directions, with something for each; those of a lost connection count. With
+    /// the commands that wait to be sent, as if they were as large as those sent.
+    pub(crate) fn asked_bytes(&self) -> u64 {
+        match self.waiting.is_empty() {
+            true => self.sent_bytes,
+            false => self.sent_bytes / self.sent.max(1) as u64 * self.outstanding() as u64,
+        }
+    }
+
     /// Commands submitted and not completed.
     pub(crate) fn outstanding(&self) -> usize {
         self.sent + self.waiting.len()
@@ -85,9 +98,14 @@ impl CommandFlow {
     /// Checks what holds after every event, where debug assertions are on.
     pub(crate) fn check(&self, tasks: &TaskTable) {
         let sent = tasks.commands().filter(|(_, task)| task.cmd_sn.is_some());
-        let (count, bytes) = sent
-            .fold((0, 0), |(count, bytes), (_, task)| (count + 1, bytes + task.command.write.len() as u64));
-        debug_assert_eq!((count, bytes), (self.sent, self.write_bytes), "commands sent and not completed");
+        let sums = sent.fold((0, 0, 0), |(count, written, all), (_, task)| {
+            (count + 1, written + task.command.write.len() as u64, all + task.weight())
+        });
+        debug_assert_eq!(
+            sums,
+            (self.sent, self.write_bytes, self.sent_bytes),
+            "commands sent and not completed"
+        );
         debug_assert_eq!(self.outstanding(), tasks.commands().count(), "a command waits or was sent");
         debug_assert!(self.anew <= self.waiting.len(), "those started again are among those that wait");
         let unsent = |itt: &Itt| tasks.task(*itt).is_some_and(|task| task.cmd_sn.is_none());

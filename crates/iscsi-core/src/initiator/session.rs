@@ -209,15 +209,16 @@ impl InitiatorSession {
         self.commands.write_bytes()
     }
 
-    /// Bytes of the commands sent and not completed, in both directions, with something for each command; 0 exactly if there is none.
+    /// Bytes of the commands sent and not completed, in both directions, with something for each command. Those of a lost connection do not
+    /// count until they go on elsewhere.
     pub fn outstanding_bytes(&self) -> u64 {
         self.connections.iter().map(|connection| connection.outstanding_bytes).sum()
     }
 
-    /// The same with the commands that wait to be sent, as if they were as large as those sent.
+    /// The same with those of lost connections, and with the commands that wait to be sent, as if they were as large as those sent. So neither
+    /// a limit of the depth nor the end of a connection changes it.
     pub fn asked_bytes(&self) -> u64 {
-        let (all, sent) = (self.commands.outstanding() as u64, self.commands.sent() as u64);
-        if sent == all { self.outstanding_bytes() } else { self.outstanding_bytes() / sent.max(1) * all }
+        self.commands.asked_bytes()
     }
 
     /// From now on at most so many bytes are outstanding ([`SessionConfig::depth_bytes`]). Commands that were sent stay.

@@ -932,3 +932,20 @@ fn no_more_is_outstanding_than_the_depth_and_one_command_always() {
     script.on(last[0].0).good(last[0].1);
     assert_eq!(script.session.asked_bytes(), 0);
 }
+
+#[test]
+fn what_is_asked_for_stays_the_same_when_a_connection_is_lost() {
+    let mut script = Script::with_connections(2, 2);
+    let commands = script.reads_on_all(2, 2);
+    script.acknowledge_all(4);
+    let asked = script.session.asked_bytes();
+    script.session.limit_depth(asked);
+    script.read(10, 512);
+    assert!(script.commands().is_empty(), "it waits for the depth");
+    let with_waiting = script.session.asked_bytes();
+    assert_eq!(with_waiting, asked / 4 * 5);
+    script.session.connection_lost(script.now, commands[0].0);
+    // The one that waited takes the place of one of the two that were lost.
+    let sent = asked / 4 * 3;
+    assert_eq!((script.session.outstanding_bytes(), script.session.asked_bytes()), (sent, with_waiting));
+}
