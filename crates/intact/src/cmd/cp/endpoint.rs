@@ -24,6 +24,8 @@ pub enum Endpoint {
     Disk {
         disk: WideDisk,
         size: u64,
+        /// No more than that was asked for.
+        one_connection: bool,
         /// Held while a block is changed that the copy covers only in part.
         tail: Mutex<()>,
     },
@@ -75,9 +77,9 @@ impl Endpoint {
     /// Opens the side to read from.
     pub fn open_source(text: &str, client: &ClientArgs) -> Result<Self, ExitCode> {
         if IscsiUrl::is_url(text) {
-            let disk = open_disk(text, client)?;
+            let (disk, one_connection) = open_disk(text, client)?;
             let size = disk.capacity().bytes();
-            return Ok(Self::Disk { disk, size, tail: Mutex::new(()) });
+            return Ok(Self::Disk { disk, size, one_connection, tail: Mutex::new(()) });
         }
         let failed = |error| fail(FAILED, format_args!("{text} cannot be read: {error}"));
         let file = File::open(text).map_err(failed)?;
@@ -94,7 +96,7 @@ impl Endpoint {
     ) -> Result<Self, ExitCode> {
         let size = source.size();
         if IscsiUrl::is_url(text) {
-            let disk = open_disk(text, client)?;
+            let (disk, one_connection) = open_disk(text, client)?;
             let room = disk.capacity().bytes();
             if size > room {
                 return Err(fail(
@@ -104,7 +106,7 @@ impl Endpoint {
                     ),
                 ));
             }
-            return Ok(Self::Disk { disk, size, tail: Mutex::new(()) });
+            return Ok(Self::Disk { disk, size, one_connection, tail: Mutex::new(()) });
         }
         let remedy = match keep {
             Keep::Everything => "\n  remedy: remove the state to copy from the beginning",
@@ -150,6 +152,14 @@ impl Endpoint {
     /// Whether nothing can be read from it again.
     pub fn is_nowhere(&self) -> bool {
         matches!(self, Self::File { medium: Medium::Nowhere, .. })
+    }
+
+    /// Whether all goes the same way: it is a file, or a unit with one connection.
+    pub fn has_one_path(&self) -> bool {
+        match self {
+            Self::File { .. } => true,
+            Self::Disk { one_connection, .. } => *one_connection,
+        }
     }
 
     /// Bytes that take part in the copy.
@@ -312,10 +322,13 @@ impl Source {
     }
 }
 
-fn open_disk(text: &str, client: &ClientArgs) -> Result<WideDisk, ExitCode> {
+/// A logical unit, and whether it has one connection.
+fn open_disk(text: &str, client: &ClientArgs) -> Result<(WideDisk, bool), ExitCode> {
     let url = client.url(text)?;
     let (_, lun) = url.unit().map_err(|error| fail(MISUSED, error))?;
-    WideDisk::open(client.options(&url)?, lun).map_err(|error| not_opened(&error))
+    let options = client.options(&url)?;
+    let one_connection = options.connections == 1;
+    Ok((WideDisk::open(options, lun).map_err(|error| not_opened(&error))?, one_connection))
 }
 
 /// Whether this is `/dev/null`, by any name.

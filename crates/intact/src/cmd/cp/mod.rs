@@ -8,6 +8,7 @@
 //!
 //! `--changed-only` reads both sides and compares the bytes. Digests would cost the same reading and miss one change in 2^32.
 
+mod depth;
 mod endpoint;
 mod identity;
 mod rate;
@@ -24,6 +25,7 @@ use initiator::LostWrites;
 use parking_lot::Mutex;
 use serde::Serialize;
 
+use self::depth::Depth;
 use self::endpoint::{Endpoint, Keep, Source, Unfinished};
 use self::identity::Identity;
 use self::rate::Pace;
@@ -81,9 +83,9 @@ pub struct Args {
     /// Bytes copied between two flushes with --state.
     #[arg(long, value_name = "SIZE", default_value = SEGMENT_BYTES, value_parser = parse_segment, hide = true)]
     segment: u64,
-    /// Chunks under way at a time: of 1 MiB, of 128 KiB with --rate.
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
-    jobs: u16,
+    /// Chunks under way at a time: of 1 MiB, of 128 KiB with --rate. Without it 8, or fewer where one connection is kept busy by fewer.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=64))]
+    jobs: Option<u16>,
     /// No progress bar.
     #[arg(long, short)]
     quiet: bool,
@@ -176,6 +178,8 @@ struct Copy<'a> {
     map: Source,
     chunk_bytes: u64,
     pace: Option<Pace>,
+    /// How many chunks are under way, where nobody says it.
+    depth: Option<Depth>,
     /// A job has failed: the others end too.
     stop: AtomicBool,
     /// A byte of the destination is not that of the source.
@@ -203,7 +207,11 @@ fn copy(args: &Args) -> Result<Summary, ExitCode> {
     let mut checkpoint = begin_state(args, found, &source, &destination)?;
     let resumed_bytes = checkpoint.as_ref().map_or(0, Checkpoint::copied_bytes);
     let chunk_bytes = if args.rate.is_some() { LIMITED_CHUNK_BYTES } else { CHUNK_BYTES };
+    // Several connections share the chunks, and a chunk that waits for --rate takes longer for that alone.
+    let adapts =
+        args.jobs.is_none() && args.rate.is_none() && source.has_one_path() && destination.has_one_path();
     let copy = Copy {
+        depth: adapts.then(|| Depth::up_to(depth::MOST)),
         map: Source::map(&source).map_err(|error| fail(FAILED, error))?,
         chunk_bytes,
         pace: args.rate.map(|rate| Pace::new(rate, chunk_bytes)),
@@ -443,18 +451,25 @@ impl Copy<'_> {
         let chunks = Mutex::new(chunks);
         let failure = Mutex::new(None);
         std::thread::scope(|scope| {
-            for _ in 0..self.args.jobs {
+            for _ in 0..self.args.jobs.unwrap_or(depth::MOST) {
                 scope.spawn(|| {
                     let mut buffer = vec![0; self.chunk_bytes as usize];
+                    let mut place = None;
                     while !self.stop.load(Ordering::Relaxed) {
+                        if let (None, Some(depth)) = (&place, &self.depth) {
+                            let Some(free) = depth.place(&self.stop) else { return };
+                            place = Some(free);
+                        }
                         let Some(chunk) = chunks.lock().next() else { return };
-                        let length = (chunk.end - chunk.start) as usize;
-                        if let Err(error) = step(chunk.start, &mut buffer[..length]) {
+                        let length = chunk.end - chunk.start;
+                        if let Err(error) = step(chunk.start, &mut buffer[..length as usize]) {
                             self.stop.store(true, Ordering::Relaxed);
                             failure.lock().get_or_insert(error);
                             return;
                         }
-                        bar.inc(length as u64);
+                        bar.inc(length);
+                        let read = length == self.chunk_bytes && !self.map.is_zero(chunk.start, length);
+                        place = place.and_then(|place| place.done(read));
                     }
                 });
             }
