@@ -178,8 +178,8 @@ struct Copy<'a> {
     map: Source,
     chunk_bytes: u64,
     pace: Option<Pace>,
-    /// How many chunks are under way, where nobody says it.
-    depth: Option<Depth>,
+    /// The copy finds out how many chunks should be under way.
+    adapts: bool,
     /// A job has failed: the others end too.
     stop: AtomicBool,
     /// A byte of the destination is not that of the source.
@@ -211,7 +211,7 @@ fn copy(args: &Args) -> Result<Summary, ExitCode> {
     let adapts =
         args.jobs.is_none() && args.rate.is_none() && source.has_one_path() && destination.has_one_path();
     let copy = Copy {
-        depth: adapts.then(|| Depth::up_to(depth::MOST)),
+        adapts,
         map: Source::map(&source).map_err(|error| fail(FAILED, error))?,
         chunk_bytes,
         pace: args.rate.map(|rate| Pace::new(rate, chunk_bytes)),
@@ -450,13 +450,15 @@ impl Copy<'_> {
         });
         let chunks = Mutex::new(chunks);
         let failure = Mutex::new(None);
+        // What a chunk takes when it is copied says nothing of what it takes when it is compared.
+        let depth = self.adapts.then(|| Depth::up_to(depth::MOST));
         std::thread::scope(|scope| {
             for _ in 0..self.args.jobs.unwrap_or(depth::MOST) {
                 scope.spawn(|| {
                     let mut buffer = vec![0; self.chunk_bytes as usize];
                     let mut place = None;
                     while !self.stop.load(Ordering::Relaxed) {
-                        if let (None, Some(depth)) = (&place, &self.depth) {
+                        if let (None, Some(depth)) = (&place, &depth) {
                             let Some(free) = depth.place(&self.stop) else { return };
                             place = Some(free);
                         }
