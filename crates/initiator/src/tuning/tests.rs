@@ -322,6 +322,22 @@ fn a_new_session_opens_what_the_last_had_found() {
     assert_eq!(run.tuner.wanted(), 2, "the target allows fewer now");
 }
 
+/// So a number that was better by chance is soon compared again.
+#[test]
+fn a_visit_lasts_half_as_many_intervals_as_are_known() {
+    let mut run = Run::new(1, 3);
+    let mut longest: f64 = 0.0;
+    for _ in 0..400 {
+        let before = run.tuner.stay;
+        run.interval(&lossy(|_| 1e6));
+        if run.tuner.stay > before {
+            longest = longest.max(run.tuner.stay);
+            assert_eq!(run.tuner.stay, (run.tuner.choices[0].before.intervals / 2.0).clamp(3.0, 128.0));
+        }
+    }
+    assert!(longest > 30.0, "{longest}");
+}
+
 /// What waits longer than two seconds is taken for lost, and sent again.
 #[test]
 fn no_more_is_outstanding_than_is_carried_soon() {

@@ -17,7 +17,6 @@ const LEAST: u16 = 3;
 /// With fewer waiting there is one more, and with more waiting one less.
 const WAITING_MIN: f64 = 1.0;
 const WAITING_MAX: f64 = 2.0;
-
 /// After so many chunks the rule begins anew: the path may be another one.
 const RENEWED: u32 = 1024;
 
@@ -62,13 +61,16 @@ impl Rule {
         let mean = self.time.as_secs_f64() / f64::from(self.done);
         let waiting = f64::from(self.now) * (1.0 - self.shortest.as_secs_f64() / mean.max(1e-9));
         self.begins &= waiting < WAITING_MIN;
-        let next = match waiting {
-            _ if self.begins => self.now * 2,
-            waiting if waiting < WAITING_MIN => self.now + 1,
-            waiting if waiting > WAITING_MAX => self.now - 1,
-            _ => self.now,
+        let next = if self.begins {
+            self.now * 2
+        } else if waiting < WAITING_MIN {
+            LEAST.max(self.now + 1)
+        } else if waiting > WAITING_MAX {
+            LEAST.max(self.now - 1)
+        } else {
+            LEAST.max(self.now)
         };
-        let next = if self.begins { next } else { next.max(LEAST) }.min(self.most);
+        let next = next.min(self.most);
         self.changes += u64::from(next != self.now);
         (self.now, self.done, self.time) = (next, 0, Duration::ZERO);
     }
@@ -103,8 +105,6 @@ impl Depth {
             }
             self.changed.wait(&mut state);
         }
-        // Who is woken wakes the next.
-        self.changed.notify_one();
         None
     }
 }
@@ -117,12 +117,12 @@ pub struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// A chunk is done; `read` if it came over the path, for one that did not says nothing about it. Returns the place for the next,
+    /// A chunk is done; `tells` if it came whole over the path, for another one says nothing about it. Returns the place for the next,
     /// unless it is one too many.
-    pub fn done(mut self, read: bool) -> Option<Self> {
+    pub fn done(mut self, tells: bool) -> Option<Self> {
         let mut state = self.depth.state.lock();
         let now = Instant::now();
-        if read {
+        if tells {
             state.rule.done(self.changes, now - self.began);
         }
         if state.under_way > state.rule.now {
@@ -141,7 +141,8 @@ impl Place<'_> {
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         self.depth.state.lock().under_way -= 1;
-        self.depth.changed.notify_one();
+        // All: the copy may have come to its end, or be stopped.
+        self.depth.changed.notify_all();
     }
 }
 
@@ -202,7 +203,7 @@ mod tests {
             let waiting: Vec<_> = (0..3).map(|_| scope.spawn(|| depth.place(&stop).is_none())).collect();
             stop.store(true, Ordering::Relaxed);
             drop(first);
-            assert!(waiting.into_iter().all(|one| one.join().unwrap()), "one wakes the next");
+            assert!(waiting.into_iter().all(|one| one.join().unwrap()), "all are woken");
         });
         assert_eq!(depth.state.lock().under_way, 0);
     }

@@ -369,17 +369,17 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// Reads a chunk of the source, if it has to be read.
-    fn fetch(&self, offset: u64, buffer: &mut [u8], done: &Counters) -> Result<(), String> {
+    /// Reads a chunk of the source, if it has to be read; whether it had.
+    fn fetch(&self, offset: u64, buffer: &mut [u8], done: &Counters) -> Result<bool, String> {
         let length = buffer.len() as u64;
         if self.map.is_zero(offset, length) {
             buffer.fill(0);
             done.holes.fetch_add(length, Ordering::Relaxed);
-            return Ok(());
+            return Ok(false);
         }
         self.wait(length);
         done.read.fetch_add(length, Ordering::Relaxed);
-        self.source.read(offset, buffer)
+        self.source.read(offset, buffer).map(|()| true)
     }
 
     /// Writes bytes of the source to the destination, or makes them zero there.
@@ -394,19 +394,19 @@ impl Copy<'_> {
         }
     }
 
-    /// Copies a chunk, whatever the destination has there.
-    fn transfer(&self, offset: u64, buffer: &mut [u8], done: &Counters) -> Result<(), String> {
-        self.fetch(offset, buffer, done)?;
-        self.put(offset, buffer, done)
+    /// Copies a chunk, whatever the destination has there; whether it had to be read.
+    fn transfer(&self, offset: u64, buffer: &mut [u8], done: &Counters) -> Result<bool, String> {
+        let read = self.fetch(offset, buffer, done)?;
+        self.put(offset, buffer, done)?;
+        Ok(read)
     }
 
-    /// Copies those pieces of a chunk that differ.
-    fn update(&self, offset: u64, buffer: &mut [u8]) -> Result<(), String> {
+    /// Copies those pieces of a chunk that differ; whether the source had to be read.
+    fn update(&self, offset: u64, buffer: &mut [u8]) -> Result<bool, String> {
         let done = &self.done;
-        let read_source = !self.map.is_zero(offset, buffer.len() as u64);
-        self.fetch(offset, buffer, done)?;
+        let read = self.fetch(offset, buffer, done)?;
         // The rate holds at either side: what is read there was waited for when as much was read here.
-        if !read_source {
+        if !read {
             self.wait(buffer.len() as u64);
         }
         let mut there = vec![0; buffer.len()];
@@ -418,17 +418,17 @@ impl Copy<'_> {
             self.put(offset + run.start as u64, &buffer[run], done)?;
         }
         done.unchanged.fetch_add(unchanged, Ordering::Relaxed);
-        Ok(())
+        Ok(read)
     }
 
-    /// Compares every byte of a chunk.
-    fn compare(&self, offset: u64, buffer: &mut [u8]) -> Result<(), String> {
+    /// Compares every byte of a chunk, which is always read.
+    fn compare(&self, offset: u64, buffer: &mut [u8]) -> Result<bool, String> {
         self.wait(buffer.len() as u64);
         self.source.read(offset, buffer)?;
         let mut other = vec![0; buffer.len()];
         self.destination.read(offset, &mut other)?;
         match buffer.iter().zip(&other).position(|(a, b)| a != b) {
-            None => Ok(()),
+            None => Ok(true),
             Some(at) => {
                 self.differs.store(true, Ordering::Relaxed);
                 Err(format!("the copy differs from the source at byte {}", offset + at as u64))
@@ -436,13 +436,13 @@ impl Copy<'_> {
         }
     }
 
-    /// Calls `step` for each chunk of `parts`, several at a time; the first error ends it.
+    /// Calls `step` for each chunk of `parts`, several at a time; the first error ends it. `step` says whether it has read the source.
     fn in_parallel(
         &self,
         parts: &[Range<u64>],
         bar: &ProgressBar,
         what: &str,
-        step: impl Fn(u64, &mut [u8]) -> Result<(), String> + Sync,
+        step: impl Fn(u64, &mut [u8]) -> Result<bool, String> + Sync,
     ) -> Result<(), ExitCode> {
         let chunks = parts.iter().flat_map(|part| {
             let starts = part.clone().step_by(self.chunk_bytes as usize);
@@ -464,14 +464,18 @@ impl Copy<'_> {
                         }
                         let Some(chunk) = chunks.lock().next() else { return };
                         let length = chunk.end - chunk.start;
-                        if let Err(error) = step(chunk.start, &mut buffer[..length as usize]) {
-                            self.stop.store(true, Ordering::Relaxed);
-                            failure.lock().get_or_insert(error);
-                            return;
+                        match step(chunk.start, &mut buffer[..length as usize]) {
+                            Ok(read) => {
+                                bar.inc(length);
+                                let tells = read && length == self.chunk_bytes;
+                                place = place.and_then(|place| place.done(tells));
+                            }
+                            Err(error) => {
+                                self.stop.store(true, Ordering::Relaxed);
+                                failure.lock().get_or_insert(error);
+                                return;
+                            }
                         }
-                        bar.inc(length);
-                        let read = length == self.chunk_bytes && !self.map.is_zero(chunk.start, length);
-                        place = place.and_then(|place| place.done(read));
                     }
                 });
             }
