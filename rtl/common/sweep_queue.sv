@@ -35,7 +35,7 @@ module sweep_queue #(
     input  wire              hold_i,
     input  wire              drop_i,
     input  wire  [Width-1:0] keep_i,
-    // Looks at the entry at this place, 0 is the oldest; the answer comes in the next cycle. Not during a sweep.
+    // Looks at the entry at this place, 0 is the oldest; the answer comes three cycles later. Not during a sweep.
     input  wire  [$clog2(Depth+2):0] peek_at_i,
     output logic             peek_valid_o,
     output logic [Width-1:0] peek_o
@@ -44,6 +44,7 @@ module sweep_queue #(
   localparam int unsigned Count = $clog2(Depth + 2) + 1;
   localparam logic [At-1:0] Last = At'(Depth - 1);
 
+  (* no_rw_check *)
   logic [Width-1:0] ring[Depth];
   // The oldest entry of the ring, the one that is read next, and the next free place.
   logic [At-1:0] head, read_at, tail;
@@ -83,22 +84,32 @@ module sweep_queue #(
       else if (look) left <= left - 1'b1;
     end
   end
-  // An entry that waits for the front is looked at in the ring.
-  wire [Count-1:0] behind = peek_at_i - Count'(valid_o);
-  wire [Count-1:0] place = Count'(head) + behind;
+  // An entry that waits for the front is looked at in the ring, where it stays after it has become the front: behind the front, then from the
+  // head on, then in RAM.
+  logic [Count-1:0] behind;
+  logic [At-1:0] place, head_before;
+  wire [Count-1:0] sum = Count'(head_before) + behind;
   // What is read goes to a register and nowhere else: then the ring is in block RAM. The front and the ring meet behind it.
   logic [Width-1:0] peeked, front_before;
   logic is_front;
+  logic [1:0] exists, first;
   always_ff @(posedge clk) begin
-    peek_valid_o <= !sweeping_o && peek_at_i < stored + Count'(valid_o);
-    is_front <= valid_o && peek_at_i == '0;
+    behind <= peek_at_i - Count'(valid_o);
+    head_before <= head;
+    exists <= {exists[0], !sweeping_o && peek_at_i < stored + Count'(valid_o)};
+    first <= {first[0], valid_o && peek_at_i == '0};
+    place <= sum >= Count'(Depth) ? At'(sum - Count'(Depth)) : At'(sum);
+    peek_valid_o <= exists[1];
+    is_front <= first[1];
     front_before <= front_o;
-    peeked <= ring[place>=Count'(Depth) ? At'(place - Count'(Depth)) : At'(place)];
+    peeked <= ring[place];
   end
   assign peek_o = is_front ? front_before : peeked;
 `ifndef SYNTHESIS
   always_ff @(posedge clk) begin
     if (!rst) begin
+      assert (!(fetch && (push || keep) && read_at == tail))
+      else $error("sweep_queue: a slot is read and written at once");
       assert (32'(read_at) == (32'(head) + 32'(next_valid)) % Depth);
       assert (stored <= Count'(Depth))
       else $error("sweep_queue: more entries than slots");

@@ -16,6 +16,8 @@ module engine
     parameter int unsigned Bytes = 64,
     // Largest data segment in either direction: 4096 or 65536.
     parameter int unsigned BufferBytes = 65536,
+    // Tasks at a time: a power of two, at most 256.
+    parameter int unsigned Tasks = 256,
     // Elements of all scatter/gather lists together.
     parameter int unsigned Elements = 65536,
     // Entries of the R2T table.
@@ -147,6 +149,12 @@ module engine
   request_t control_request;
   logic [31:0] request_tag, request_length;
   logic [7:0] control_index, reply_index;
+  // The receive side's indices have as many bits as it has tasks for.
+  localparam int unsigned I = $clog2(Tasks);
+  logic [I-1:0] rx_reply_index, rx_ended_index, rx_r2t_index;
+  logic [I:0] rx_tasks_used;
+  assign reply_index = 8'(rx_reply_index);
+  assign tasks_used_o = 9'(rx_tasks_used);
   logic [3:0] request_result, reply;
   task_post_t request_post;
   logic [63:0] request_addr;
@@ -159,10 +167,11 @@ module engine
   always_ff @(posedge clk) showing <= !rst && (show_ready_o || (showing && !reply_valid));
 
   logic look, looked, look_found, tx_write, r2t_valid, r2t_ready, ended_valid, ended_ready;
-  logic [7:0] look_index, tx_write_index, ended_index;
+  logic [7:0] look_index, tx_write_index;
   task_tx_t tx_write_task;
   logic [MaxE-1:0] tx_element;
   burst_t r2t;
+  assign r2t.index = 8'(rx_r2t_index);
   logic [31:0] unused_r2t_itt, unused_ended_itt, open_cmd_sn, open_max_cmd_sn, open_stat_sn, raw_slot_bytes;
   logic [63:0] raw_addr;
   logic [15:0] raw_slots;
@@ -175,6 +184,7 @@ module engine
   engine_tx #(
       .Bytes(Bytes),
       .BufferBytes(BufferBytes),
+      .Tasks(Tasks),
       .R2ts(R2ts),
       .RawBytes(RawBytes),
       .Poly(Poly)
@@ -250,7 +260,7 @@ module engine
       .write_tx_o(tx_write_task),
       .ended_valid_i(ended_valid),
       .ended_ready_o(ended_ready),
-      .ended_index_i(ended_index),
+      .ended_index_i(8'(rx_ended_index)),
       .element_o(tx_element),
       .element_i(element_o),
       .element_next_i(element_next_o),
@@ -282,7 +292,7 @@ module engine
   rx_engine #(
       .Bytes(Bytes),
       .BufferBytes(BufferBytes),
-      .Tasks(256),
+      .Tasks(Tasks),
       .Elements(Elements),
       .Poly(Poly)
   ) receive (
@@ -347,17 +357,17 @@ module engine
       .request_ready_o(store_ready),
       .request_i(shows ? PEEK : control_request),
       .request_tag_i(request_tag),
-      .request_index_i(shows ? show_index_i : control_index),
+      .request_index_i(I'(shows ? show_index_i : control_index)),
       .request_result_i(request_result),
       .request_post_i(request_post),
       .request_addr_i(request_addr),
       .request_length_i(request_length),
       .reply_valid_o(reply_valid),
       .reply_o(reply),
-      .reply_index_o(reply_index),
-      .tasks_used_o,
+      .reply_index_o(rx_reply_index),
+      .tasks_used_o(rx_tasks_used),
       .tx_look_i(look),
-      .tx_index_i(look_index),
+      .tx_index_i(I'(look_index)),
       .tx_looked_o(looked),
       .tx_found_o(look_found),
       .copy_tag_o(shown_tag_o),
@@ -366,7 +376,7 @@ module engine
       .copy_tx_o(shown_tx_o),
       .copy_list_o(shown_list_o),
       .tx_write_i(tx_write),
-      .tx_write_index_i(tx_write_index),
+      .tx_write_index_i(I'(tx_write_index)),
       .tx_write_task_i(tx_write_task),
       .tx_element_i(show_element_i ? element_i : tx_element),
       .tx_element_o(element_o),
@@ -379,14 +389,14 @@ module engine
       .snack_answer_o(snack_answer),
       .snack_wanted_o(snack_wanted),
       .snack_o(snack),
-      .held_index_i(show_index_i),
+      .held_index_i(I'(show_index_i)),
       .held_o(shown_held_o),
       .snack_at_i,
       .snack_known_o(snack_valid_o),
       .snack_entry_o(snack_o),
       .r2t_valid_o(r2t_valid),
       .r2t_ready_i(r2t_ready),
-      .r2t_index_o(r2t.index),
+      .r2t_index_o(rx_r2t_index),
       .r2t_itt_o(unused_r2t_itt),
       .r2t_ttt_o(r2t.ttt),
       .r2t_sn_o(r2t.r2t_sn),
@@ -395,7 +405,7 @@ module engine
       .r2t_lun_o(r2t.lun),
       .ended_valid_o(ended_valid),
       .ended_ready_i(ended_ready),
-      .ended_index_o(ended_index),
+      .ended_index_o(rx_ended_index),
       .ended_itt_o(unused_ended_itt)
   );
 `ifndef SYNTHESIS

@@ -16,6 +16,7 @@ module engine_tx
     parameter int unsigned Bytes = 64,
     // Largest data segment: 4096 or 65536.
     parameter int unsigned BufferBytes = 65536,
+    parameter int unsigned Tasks = 256,
     parameter int unsigned R2ts = 2304,
     // Data of the longest PDU of SEND_RAW; there is never room for a longer one.
     parameter int unsigned RawBytes = BufferBytes,
@@ -148,9 +149,12 @@ module engine_tx
   logic [8*Bytes-1:0] store_data;
   logic [RawCount-1:0] store_room;
   logic [6:0] store_pdus;
+  logic [$clog2(Tasks)-1:0] control_index;
+  assign request_index_o = 8'(control_index);
   engine_control #(
       .Bytes(Bytes),
       .BufferBytes(BufferBytes),
+      .Tasks(Tasks),
       .RawCount(RawCount)
   ) control (
       .clk,
@@ -175,14 +179,14 @@ module engine_tx
       .request_ready_i,
       .request_o,
       .request_tag_o,
-      .request_index_o,
+      .request_index_o(control_index),
       .request_result_o,
       .request_post_o,
       .request_addr_o,
       .request_length_o,
       .reply_valid_i,
       .reply_i,
-      .reply_index_i,
+      .reply_index_i($clog2(Tasks)'(reply_index_i)),
       .peek_tag_i(look_tag_i),
       .post_valid_o(post_valid),
       .post_ready_i(post_ready),

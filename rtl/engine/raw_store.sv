@@ -62,6 +62,7 @@ module raw_store #(
     else pdus_o <= pdus_o + 7'(commit_i) - 7'(leaves && next[selected].pdu_last);
   end
   for (genvar r = 0; r < 2; r++) begin : g_ring
+    (* no_rw_check *)
     logic [$bits(beat_t)-1:0] ring[Beats];
     logic [At-1:0] head, tail, begun;
     // Beats that may leave, those of the PDU that is being written, and all.
@@ -95,6 +96,8 @@ module raw_store #(
 `ifndef SYNTHESIS
     always_ff @(posedge clk) begin
       if (!rst) begin
+        assert (!(fetch && writes && head == tail))
+        else $error("raw_store: a slot is read and written at once");
         assert (!(writes && room[r] == '0))
         else $error("raw_store: a beat without room");
         assert (!(writes && (commit_i || drop_i)))

@@ -61,6 +61,7 @@ module rx_walk
     DRAIN
   } state_t;
   state_t state;
+  (* no_rw_check *)
   logic [MaxE-1:0] cursors[Tasks];
   logic [MaxE-1:0] cursor, element, first;
   logic [$clog2(Tasks)-1:0] index;

@@ -190,6 +190,7 @@ module task_store
   );
 
   // Parts of the entries: one read port for the router, one for transmit and PEEK.
+  (* no_rw_check *)
   copy_t copies[Tasks];
   task_rx_t rx_parts[Tasks];
   task_tx_t tx_parts[Tasks];
@@ -243,7 +244,10 @@ module task_store
 
   // Elements. What an index without an element would read is not used.
   wire unused_indices = &{1'b0, rx_element_i, tx_element_i};
+  // What is read of an element while it is written is not used either: no list has it yet.
+  (* no_rw_check *)
   element_t elements[Elements];
+  (* no_rw_check *)
   link_t links[Elements];
   link_t free, free_next;
   logic [E:0] fresh;
@@ -355,8 +359,16 @@ module task_store
     end
   end
 `ifndef SYNTHESIS
+  // `free_next` was read in the cycle in which that link was written.
+  logic link_changed;
+  always_ff @(posedge clk)
+    link_changed <= frees ? leaving.last[E-1:0] == free.element : appends && posting_list.valid && posting_list.last[E-1:0] == free.element;
   always_ff @(posedge clk) begin
     if (!rst) begin
+      assert (!(posts && copy_index == index && (who_copies || tx_answers)))
+      else $error("task_store: a copy is read while it is written");
+      assert (!(appends && free.valid && link_changed))
+      else $error("task_store: a link is used that was read while it was written");
       assert (!(rx_write_i && !posted[rx_write_index_i]))
       else $error("task_store: the router writes a task that does not exist");
       assert (!(tx_write_i && !posted[tx_write_index_i]))

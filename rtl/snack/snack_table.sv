@@ -56,7 +56,7 @@ module snack_table
     output logic [ 63:0] deadline_o,
     // What one PDU can add has room.
     output logic         has_room_o,
-    // The entry at this place, in the order in which they were made; the answer comes in the next cycle, while nothing else goes on.
+    // The entry at this place, in the order in which they were made; the answer comes three cycles later, while nothing else goes on.
     input  wire  [$clog2(Entries+2):0] peek_at_i,
     output logic         peek_valid_o,
     output entry_t       peek_o

@@ -69,6 +69,10 @@ for size, buffer in ((64, 32768), (8, 4096)):
     }
 
 
+# Inputs that are of an enumeration: bits are none without a cast.
+ENUMS = {"request_i": "engine_pkg::request_t"}
+
+
 def read_top(top, parameters, sources):
     """The command of Yosys that reads the sources."""
     overrides = " ".join(f"-G {key}={value}" for key, value in parameters.items())
@@ -81,7 +85,8 @@ def harness(name, ports):
     inputs, outputs = (sum(w for d, _, w in ports if d == way) for way in ("input", "output"))
     wires, at = [], {"input": 0, "output": 0}
     for direction, port, width in ports:
-        wires.append(f".{port}({'i' if direction == 'input' else 'unit_o'}[{at[direction]} +: {width}])")
+        bits = f"{'i' if direction == 'input' else 'unit_o'}[{at[direction]} +: {width}]"
+        wires.append(f".{port}({ENUMS[port]}'({bits}))" if port in ENUMS else f".{port}({bits})")
         at[direction] += width
     values = ", ".join(f".{key}({value})" for key, value in parameters.items())
     # The outputs are summed up in steps of 16 bits, so that none is left out and none of the sums is the longest path.

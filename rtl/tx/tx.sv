@@ -90,7 +90,7 @@ module tx
     output logic [         MaxE-1:0] element_o,
     input  element_t                 element_i,
     input  wire  [         MaxE-1:0] element_next_i,
-    // The R2T table: the entry at this place, 0 is served first; the answer comes in the next cycle.
+    // The R2T table: the entry at this place, 0 is served first; the answer comes three cycles later.
     input  wire  [$clog2(R2ts+2):0]  peek_at_i,
     output logic                     peek_valid_o,
     output burst_t                   peek_o,

@@ -1,14 +1,16 @@
 // Reads a part of a task's memory by its scatter/gather list: one request of host memory for each run of bytes that lies in one element,
 // and the answers joined to beats of words with their padding.
 //
-//   request --> IDLE -- a new list --> READ <----+      the element, one after the other,
-//                ^  |                   |         |     until one holds the offset
-//                |  +--- goes on ---+   v         |
-//                |                  +-> RUN ------+
-//                +---- all requested ---+
+//   request --> [ held ] --> IDLE -- a new list --> READ_ELEMENT --> LOAD --> TEST --> STEP -- here --> FIT --> RUN
+//                             ^  |                                            ^  ^      |                        |
+//                             |  +------- goes on ----------------------------+  +------+ the next element       |
+//                             |                                               +---------------- bytes are left --+
+//                             +---------------------------------------------------------------- all requested ---+
 //
 //   answers --> [stream_window] --> [ queue ] --> words, `last_o` at the end of each request, `fault_o` with it
 //
+// Each state has one sum, or one comparison: all of them in one cycle were the longest way of the transmit module. While an element is
+// looked at, the table already reads the next, so a walk takes two cycles an element, and a run four.
 // Requests are pipelined: host memory may answer as late as it likes, in order. A read that host memory refuses is answered with as many
 // bytes as any other, whose values do not matter, and with `mem_fault_i`.
 `default_nettype none
@@ -60,49 +62,88 @@ module tx_fetch
   localparam int unsigned Latency = 2 + W / 2;
   // Beats that were taken and have not left: more than a slot takes to come back, and as many as fit the smallest RAM.
   localparam int unsigned Slots = 16;
-  typedef enum logic [1:0] {
+  typedef enum logic [2:0] {
     IDLE,
     READ_ELEMENT,
+    LOAD,
+    TEST,
+    STEP,
+    FIT,
     RUN
   } state_t;
   state_t state;
 
-  // Which element, and the runs.
+  // The request that is next; a register, so that who decides about requests and what becomes of them are not one way.
+  logic held, more;
+  logic [MaxE-1:0] first_element;
   logic [31:0] offset;
+  logic [16:0] length;
+  logic pdu_credit, run_credit, run_back;
+  assign req_ready_o = !held;
+  wire accept = state == IDLE && held && pdu_credit;
+  always_ff @(posedge clk) begin
+    if (req_valid_i && req_ready_o) begin
+      first_element <= req_first_i;
+      offset <= req_offset_i;
+      length <= req_bytes_i;
+      more <= req_more_i;
+    end
+    held <= !rst && (held ? !accept : req_valid_i);
+  end
+
+  // Which element, and the runs. `element_o` is the one behind `element`, so that it is there when it is needed.
+  element_t element;
+  wire unused_begin = &{1'b0, element.begin_offset, element_i.begin_offset};
   logic [16:0] left;
   logic [1:0] pad;
-  logic pdu_credit, run_credit, run_back, pdu_back;
-  assign req_ready_o = state == IDLE && pdu_credit;
-  wire accept = req_valid_i && req_ready_o;
-  wire [31:0] skip = offset - element_i.begin_offset;
-  wire outside = skip >= element_i.length;
-  wire [31:0] rest = element_i.length - skip;
-  wire [16:0] bytes = rest < 32'(left) ? 17'(rest) : left;
-  assign mem_valid_o = state == RUN && !outside && run_credit && !rst;
-  assign mem_addr_o  = element_i.addr + 64'(skip);
-  assign mem_bytes_o = bytes;
+  // Bytes of the element before the next run; those behind, or by how much that is too many.
+  logic [31:0] skip, rest, beyond;
+  logic reaches, all;
+  assign mem_valid_o = state == RUN && run_credit && !rst;
   wire run = mem_valid_o && mem_ready_i;
-  wire all = bytes == left;
   always_ff @(posedge clk) begin
     unique case (state)
       IDLE:
       if (accept) begin
-        if (!req_more_i) element_o <= req_first_i;
-        offset <= req_offset_i;
-        left <= req_bytes_i;
-        pad <= 2'd0 - req_bytes_i[1:0];
-        state <= req_more_i ? RUN : READ_ELEMENT;
+        if (!more) begin
+          element_o <= first_element;
+          skip <= offset;
+        end
+        left <= length;
+        pad <= 2'd0 - length[1:0];
+        state <= more ? TEST : READ_ELEMENT;
       end
-      // The table answers in this cycle.
-      READ_ELEMENT: state <= RUN;
-      RUN:
-      if (outside) begin
+      // The table answers in the next cycle.
+      READ_ELEMENT: state <= LOAD;
+      LOAD: begin
+        element <= element_i;
         element_o <= element_next_i;
-        state <= READ_ELEMENT;
-      end else if (run) begin
-        offset <= offset + 32'(bytes);
-        left   <= left - bytes;
-        if (all) state <= IDLE;
+        state <= TEST;
+      end
+      TEST: begin
+        rest <= element.length - skip;
+        {reaches, beyond} <= {1'b0, skip} - {1'b0, element.length};
+        state <= STEP;
+      end
+      STEP:
+      if (reaches) state <= FIT;
+      else begin
+        skip <= beyond;
+        element <= element_i;
+        element_o <= element_next_i;
+        state <= TEST;
+      end
+      FIT: begin
+        mem_addr_o <= element.addr + 64'(skip);
+        mem_bytes_o <= rest < 32'(left) ? 17'(rest) : left;
+        all <= rest >= 32'(left);
+        state <= RUN;
+      end
+      RUN:
+      if (run) begin
+        skip  <= skip + 32'(mem_bytes_o);
+        left  <= left - mem_bytes_o;
+        state <= all ? IDLE : TEST;
       end
       default: state <= IDLE;
     endcase
@@ -113,7 +154,7 @@ module tx_fetch
   logic run_known, run_ends, pdu_known, fault_known, unused_fault_credit;
   logic [1:0] run_pad;
   logic [14:0] pdu_words;
-  logic taken, takes_last, answered;
+  logic begins, taken, takes_last, over, answered;
   credit_sender #(
       .Depth(Depth)
   ) run_credits (
@@ -143,20 +184,19 @@ module tx_fetch
       .rst,
       .may_send_o(pdu_credit),
       .spend_i(accept),
-      .credit_i(pdu_back)
+      .credit_i(over)
   );
-  credit_fifo #(
+  front_fifo #(
       .Width(15),
       .Depth(Depth)
   ) pdus (
       .clk,
       .rst,
       .push_i(accept),
-      .data_i(req_bytes_i[16:2] + 15'(req_bytes_i[1:0] != 2'd0)),
-      .credit_o(pdu_back),
+      .data_i(length[16:2] + 15'(length[1:0] != 2'd0)),
       .valid_o(pdu_known),
       .data_o(pdu_words),
-      .pop_i(taken && takes_last)
+      .pop_i(begins)
   );
 
   // In: bytes, and zeros up to a word behind the last of a request.
@@ -188,14 +228,24 @@ module tx_fetch
   logic [Latency-1:0] moves;
   logic [W-1:0] arrived;
   logic [L+2:0] have;
+  // The words of the request at hand that have not been taken, how many of them the next beat has, and whether it is the last.
+  logic at_hand, slot, slot_back, fault;
   logic [14:0] words_left;
-  logic first, slot, slot_back, fault;
+  logic [W-1:0] take;
   logic [8*Bytes-1:0] beat, queued;
   logic [31:0] unused_peek;
-  wire [14:0] words = first ? pdu_words : words_left;
-  assign takes_last = words <= 15'(Words);
-  wire [W-1:0] take = takes_last ? W'(words) : W'(Words);
-  assign taken = pdu_known && slot && have >= (L + 3)'(take) && (!takes_last || fault_known);
+  assign taken = at_hand && slot && have >= (L + 3)'(take) && (!takes_last || fault_known);
+  assign begins = pdu_known && (!at_hand || (taken && takes_last));
+  wire [14:0] words = begins ? pdu_words : words_left - 15'(Words);
+  always_ff @(posedge clk) begin
+    at_hand <= !rst && (begins || (at_hand && !(taken && takes_last)));
+    over <= !rst && taken && takes_last;
+    if (begins || taken) begin
+      words_left <= words;
+      takes_last <= words <= 15'(Words);
+      take <= words <= 15'(Words) ? W'(words) : W'(Words);
+    end
+  end
   stream_window #(
       .Bytes(Bytes)
   ) realigner (
@@ -225,9 +275,6 @@ module tx_fetch
       .pop_i(taken && takes_last)
   );
   always_ff @(posedge clk) begin
-    if (taken) words_left <= words - 15'(Words);
-    if (rst) first <= 1'b1;
-    else if (taken) first <= takes_last;
     have <= rst ? '0 : have + (L + 3)'(arrived) - (taken ? (L + 3)'(take) : '0);
     under_way <= {under_way[Latency-2:0], takes_last, fault, take};
     moves <= rst ? '0 : {moves[Latency-2:0], taken};
@@ -261,10 +308,10 @@ module tx_fetch
 `ifndef SYNTHESIS
   always_ff @(posedge clk) begin
     if (!rst) begin
-      assert (!accept || req_bytes_i != '0)
+      assert (!accept || length != '0)
       else $error("tx_fetch: a request of no bytes");
-      assert (state != RUN || offset >= element_i.begin_offset)
-      else $error("tx_fetch: the list has no element with the offset");
+      assert (state != FIT || skip < element.length)
+      else $error("tx_fetch: a run begins behind its element");
       assert (!mem_data_valid_i || run_known)
       else $error("tx_fetch: an answer without a read");
     end

@@ -4,14 +4,16 @@
 //   R2Ts --> [ R2T table ] --> burst ------------+--> decide, [tx_pkg] --+--> requests of data --> [tx_fetch]
 //               ^--- unsolicited data -----------+                      +--> PDUs that are complete
 //
-//   DECIDE --> LOOK --> LIMIT --> PLAN --> COMMAND_PDU --> NUMBER --> (UNSOLICITED) --> DECIDE  a command
-//          --> EXTRACT --> (as its kind)                 one that passes those which wait for the window
-//          --> ASK --> SNACK_PDU --> DECIDE              a SNACK
-//          --> RAW_ASK --> RAW_HEADER --> (RAW_DATA) --> DECIDE    a PDU of software
-//          --> LOOK_BURST --> DECIDE                     the next entry of the R2T table, or one that a command has interrupted
-//          --> PURGE --> DECIDE                          a task has ended: what is left of it is taken out of the queues
+//   SETTLE --> DECIDE --> LOOK --> LIMIT --> PLAN --> COMMAND_PDU --> NUMBER --> (UNSOLICITED) --> SETTLE  a command
+//                     --> EXTRACT --> (as its kind)                 one that passes those which wait for the window
+//                     --> ASK --> SNACK_PDU --> SETTLE              a SNACK
+//                     --> RAW_ASK --> RAW_HEADER --> (RAW_DATA) --> SETTLE    a PDU of software
+//                     --> LOOK_BURST --> SETTLE                     the next entry of the R2T table, or one that a command has interrupted
+//                     --> PURGE --> SETTLE                          a task has ended: what is left of it is taken out of the queues
+//                     --> SETTLE                                    a Data-Out
 //
-// Data-Out is made in DECIDE itself, one in a cycle at most. Before anything is decided for another task, the data of the PDUs under way
+// What DECIDE may do was worked out in the cycle before, in registers; SETTLE is that cycle after all that changes it. Before anything is decided
+// for another task, the data of the PDUs under way
 // has arrived: if host memory refuses a part of it, exactly the PDUs from there on are dropped, and all of them belong to the task
 // that ends.
 `default_nettype none
@@ -81,7 +83,7 @@ module tx_generator
     // Host memory has refused a part of this task's memory. Held, and nothing is begun, until the task has ended.
     output logic                     fault_o,
     output logic [             31:0] fault_tag_o,
-    // The R2T table: the entry at this place, 0 is served first; the answer comes in the next cycle.
+    // The R2T table: the entry at this place, 0 is served first; the answer comes three cycles later.
     input  wire  [$clog2(R2ts+2):0]  peek_at_i,
     output logic                     peek_valid_o,
     output burst_t                   peek_o,
@@ -120,6 +122,7 @@ module tx_generator
   localparam int unsigned Flights = $clog2(Pdus + 1);
   localparam int unsigned Waiting = $clog2(Queued + 2);
   typedef enum logic [3:0] {
+    SETTLE,
     DECIDE,
     LOOK,
     LIMIT,
@@ -179,7 +182,8 @@ module tx_generator
   logic burst_valid, table_settled, table_valid, table_ready, table_nearly_full, table_pop, table_sweep, table_sweeping;
   logic [31:0] burst_sent, burst_data_sn;
   burst_t peek_table;
-  logic peek_in_table, peek_at_hand;
+  logic peek_in_table;
+  logic [2:0] peek_at_hand;
   wire adds = state == UNSOLICITED;
   sweep_queue #(
       .Width($bits(burst_t)),
@@ -206,11 +210,11 @@ module tx_generator
   );
   // R2Ts leave a place for the unsolicited data of a command that was begun: it could not end without.
   assign r2t_ready_o = table_ready && !adds && !table_nearly_full;
-  always_ff @(posedge clk) peek_at_hand <= burst_valid && peek_at_i == '0;
-  assign peek_valid_o = peek_at_hand || peek_in_table;
-  assign peek_o = peek_at_hand ? burst : peek_table;
-  assign peek_sent_o = peek_at_hand ? burst_sent : '0;
-  assign peek_data_sn_o = peek_at_hand ? burst_data_sn : '0;
+  always_ff @(posedge clk) peek_at_hand <= {peek_at_hand[1:0], burst_valid && peek_at_i == '0};
+  assign peek_valid_o = peek_at_hand[2] || peek_in_table;
+  assign peek_o = peek_at_hand[2] ? burst : peek_table;
+  assign peek_sent_o = peek_at_hand[2] ? burst_sent : '0;
+  assign peek_data_sn_o = peek_at_hand[2] ? burst_data_sn : '0;
 
   // The command at hand, and the task whose PDUs are under way: their data has not arrived. All belong to one task.
   task_post_t post;
@@ -234,26 +238,40 @@ module tx_generator
   logic [Flights-1:0] begun;
   assign credit = begun != Flights'(Pdus);
 
-  // What may be done now.
+  // What may be done next. What was posted goes before R2Ts and bursts, also in the cycles in which it is on its way to the front.
   wire may_begin = queue_valid && !table_nearly_full;
   wire may_go = may_begin && (!front.numbered || window_open_i);
   wire may_pass = may_begin && !may_go && unnumbered != '0;
-  wire disturbed = faulted || ended_valid_i;
-  // What was posted goes before R2Ts and bursts, also in the cycles in which it is on its way to the front.
-  wire begins = state == DECIDE && !disturbed && room_i && queue_settled;
+  wire bursts = queue_settled && !may_go && !may_pass;
   wire [31:0] burst_left = burst.length - burst_sent;
-  wire burst_ends = burst_left <= 32'(max_send_i);
-  wire [16:0] burst_bytes = burst_ends ? 17'(burst_left) : max_send_i;
+  wire at_hand = flight_known && flight_index == burst.index;
+  wire next_at_hand = flight_known && flight_index == next_burst.index;
+  logic wants_data_out, wants_control, wants_pass, wants_burst, wants_resume, next_known;
+  logic burst_ends;
+  logic [16:0] burst_bytes;
+  logic [31:0] burst_at;
+  always_ff @(posedge clk) begin
+    wants_control <= may_go && quiet;
+    wants_pass <= may_pass && quiet;
+    wants_burst <= bursts && !burst_valid && table_valid && (quiet || next_at_hand);
+    wants_resume <= bursts && burst_valid && !at_hand && quiet;
+    wants_data_out <= bursts && burst_valid && at_hand;
+    next_known <= next_at_hand;
+    burst_ends <= burst_left <= 32'(max_send_i);
+    burst_bytes <= burst_left <= 32'(max_send_i) ? 17'(burst_left) : max_send_i;
+    burst_at <= burst.offset + burst_sent;
+  end
+
+  // And what is done. The task may end, host memory may refuse, and the room may go at any time.
+  wire disturbed = faulted || ended_valid_i;
+  wire begins = state == DECIDE && !disturbed && room_i;
   logic header_idle;
   wire has_means = header_idle && credit;
-  wire bursts = begins && !may_go && !may_pass;
-  wire at_hand = flight_known && flight_index == burst.index;
-  wire data_out_go = bursts && burst_valid && at_hand && has_means && req_ready_i;
-  wire control_go = begins && may_go && quiet;
-  wire pass_go = begins && may_pass && quiet;
-  wire next_at_hand = flight_known && flight_index == next_burst.index;
-  wire burst_go = bursts && !burst_valid && table_valid && (quiet || next_at_hand);
-  wire resume_go = bursts && burst_valid && !at_hand && quiet;
+  wire data_out_go = begins && wants_data_out && has_means && req_ready_i;
+  wire control_go = begins && wants_control;
+  wire pass_go = begins && wants_pass;
+  wire burst_go = begins && wants_burst;
+  wire resume_go = begins && wants_resume;
   wire purge_go = state == DECIDE && ended_valid_i && quiet;
   assign queue_pop = control_go;
   assign queue_sweep = pass_go || purge_go;
@@ -291,10 +309,10 @@ module tx_generator
   assign spend = data_out_go || command_go || snack_go || (raw_header_go && raw_first);
   logic follows_burst;
   assign req_valid_o = flies;
-  assign req_first_o = data_out_go ? flight_first : first_element;
-  assign req_offset_o = data_out_go ? burst.offset + burst_sent : 32'd0;
-  assign req_bytes_o = data_out_go ? burst_bytes : immediate;
-  assign req_more_o = data_out_go && follows_burst && burst_sent != '0;
+  assign req_first_o = state == DECIDE ? flight_first : first_element;
+  assign req_offset_o = state == DECIDE ? burst_at : 32'd0;
+  assign req_bytes_o = state == DECIDE ? burst_bytes : immediate;
+  assign req_more_o = state == DECIDE && follows_burst;
   credit_fifo #(
       .Width(18),
       .Depth(Pdus)
@@ -302,7 +320,7 @@ module tx_generator
       .clk,
       .rst,
       .push_i(flies),
-      .data_i({data_out_go && burst_ends && burst.ttt != '1, req_bytes_o}),
+      .data_i({state == DECIDE && burst_ends && burst.ttt != '1, req_bytes_o}),
       .credit_o(unused_bytes_credit),
       .valid_o(unused_bytes_known),
       .data_o({flown_ends, flown_bytes}),
@@ -336,7 +354,7 @@ module tx_generator
   end
   assign unsolicited =
       '{index: entry.index, ttt: '1, lun: post.lun, r2t_sn: '0, offset: 32'(immediate), length: 32'(follows)};
-  assign idle_o = state == DECIDE && begun == '0 && header_idle && !disturbed && queue_settled && table_settled &&
+  assign idle_o = (state == DECIDE || state == SETTLE) && begun == '0 && header_idle && !disturbed && queue_settled && table_settled &&
       !(room_i && (may_go || may_pass || burst_valid || table_valid));
 
   // The state in which an entry of the queue goes on.
@@ -350,6 +368,7 @@ module tx_generator
 
   always_ff @(posedge clk) begin
     unique case (state)
+      SETTLE: state <= DECIDE;
       DECIDE: begin
         extracted <= 1'b0;
         raw_first <= 1'b1;
@@ -364,14 +383,16 @@ module tx_generator
           burst <= next_burst;
           burst_sent <= '0;
           burst_data_sn <= '0;
-          burst_valid <= next_at_hand;
-          if (!next_at_hand) state <= LOOK_BURST;
+          follows_burst <= 1'b0;
+          burst_valid <= next_known;
+          state <= next_known ? SETTLE : LOOK_BURST;
         end else if (resume_go) state <= LOOK_BURST;
         else if (data_out_go) begin
           burst_sent <= burst_sent + 32'(burst_bytes);
           burst_data_sn <= burst_data_sn + 32'd1;
           burst_valid <= !burst_ends;
           follows_burst <= 1'b1;
+          state <= SETTLE;
         end
       end
       EXTRACT: begin
@@ -386,7 +407,7 @@ module tx_generator
         post <= look_post_i;
         tag <= look_tag_i;
         first_element <= look_first_i;
-        state <= look_found_i ? LIMIT : DECIDE;
+        state <= look_found_i ? LIMIT : SETTLE;
       end
       // The first burst of the command is known in the next cycle.
       LIMIT: state <= PLAN;
@@ -405,23 +426,23 @@ module tx_generator
         if (immediate != '0) follows_burst <= 1'b0;
         state <= NUMBER;
       end
-      NUMBER:  if (quiet) state <= faulted || follows == '0 ? DECIDE : UNSOLICITED;
-      UNSOLICITED: if (table_ready) state <= DECIDE;
+      NUMBER:  if (quiet) state <= faulted || follows == '0 ? SETTLE : UNSOLICITED;
+      UNSOLICITED: if (table_ready) state <= SETTLE;
       ASK:
       if (snack_answer_i) begin
         snack <= snack_i;
-        state <= snack_wanted_i ? SNACK_PDU : DECIDE;
+        state <= snack_wanted_i ? SNACK_PDU : SETTLE;
       end
-      SNACK_PDU: if (snack_go) state <= DECIDE;
+      SNACK_PDU: if (snack_go) state <= SETTLE;
       // The selection is out.
       RAW_ASK: state <= RAW_HEADER;
       RAW_HEADER:
       if (raw_header_go) begin
         raw_first <= 1'b0;
         raw_has_data <= has_data;
-        if (raw_last_i) state <= has_data ? RAW_DATA : DECIDE;
+        if (raw_last_i) state <= has_data ? RAW_DATA : SETTLE;
       end
-      RAW_DATA: if (raw_over) state <= DECIDE;
+      RAW_DATA: if (raw_over) state <= SETTLE;
       LOOK_BURST:
       if (looked) begin
         flight_index <= burst.index;
@@ -431,14 +452,14 @@ module tx_generator
         flight_tx <= look_tx_i;
         follows_burst <= 1'b0;
         burst_valid <= look_found_i;
-        state <= DECIDE;
+        state <= SETTLE;
       end
       PURGE: begin
         if (burst.index == victim) burst_valid <= 1'b0;
         if (flight_index == victim) flight_known <= 1'b0;
-        if (purged) state <= DECIDE;
+        if (purged) state <= SETTLE;
       end
-      default: state <= DECIDE;
+      default: state <= SETTLE;
     endcase
     looking <= look_o || (looking && !looked_i);
     if (write_o) flight_tx <= write_tx_o;
@@ -447,7 +468,7 @@ module tx_generator
     unnumbered <= unnumbered + Waiting'(posts && !post_i.numbered) - Waiting'(leaves && !front.numbered);
     faulted <= (faulted || (fetched_i && fetched_fault_i)) && !(purged && flight_index == victim);
     if (rst) begin
-      state <= DECIDE;
+      state <= SETTLE;
       in_flight <= '0;
       begun <= '0;
       unnumbered <= '0;
@@ -474,7 +495,7 @@ module tx_generator
                           24'(immediate), cmd_sn_i, exp_stat_sn_i);
     if (state == DECIDE)
       made = data_out(burst.lun, flight_tag, burst.ttt, burst_ends, 24'(burst_bytes), exp_stat_sn_i, burst_data_sn,
-                      burst.offset + burst_sent);
+                      burst_at);
   end
   always_ff @(posedge clk) begin
     if (makes) header <= made;

@@ -322,10 +322,16 @@ impl Circuit {
         Element::unpack(&out.element, out.element_next)
     }
 
+    /// What stands at a place of a table: the answer comes three cycles later.
+    fn peek(&mut self, inputs: &EngineIn) -> EngineOut {
+        for _ in 0..3 {
+            self.model.cycle(inputs);
+        }
+        self.model.cycle(inputs)
+    }
+
     fn snack(&mut self, place: u16) -> Option<SnackRecord> {
-        let inputs = EngineIn { snack_at: place, ..EngineIn::default() };
-        self.model.cycle(&inputs);
-        let out = self.model.cycle(&inputs);
+        let out = self.peek(&EngineIn { snack_at: place, ..EngineIn::default() });
         let entry = SnackEntry::of(&out.snack);
         (out.snack_valid != 0).then_some(SnackRecord {
             conn: 0,
@@ -344,9 +350,7 @@ impl Circuit {
     }
 
     fn burst(&mut self, place: u16) -> Option<(u8, R2tEntry)> {
-        let inputs = EngineIn { peek_at: place, ..EngineIn::default() };
-        self.model.cycle(&inputs);
-        let out = self.model.cycle(&inputs);
+        let out = self.peek(&EngineIn { peek_at: place, ..EngineIn::default() });
         let Burst { index, ttt, r2t_sn, offset, length, .. } = Burst::unpack(&out.peek);
         let (sent, data_sn) = (out.peek_sent, out.peek_data_sn);
         let entry = R2tEntry { ttt, r2t_sn, offset, length, sent, data_sn, ..R2tEntry::default() };

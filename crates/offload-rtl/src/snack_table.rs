@@ -209,8 +209,9 @@ impl SnackTable {
         let mut all = Vec::new();
         for place in 0.. {
             let inputs = SnackTableIn { peek_at: place, ..SnackTableIn::default() };
-            self.cycle(inputs.clone());
-            self.cycle(inputs.clone());
+            for _ in 0..4 {
+                self.cycle(inputs.clone());
+            }
             let out = self.cycle(inputs);
             if out.peek_valid == 0 {
                 break;
