@@ -47,7 +47,7 @@ FAULTS = [
     ("engine/engine_control", "wire poly_full = poly_full_i && !stopped_i;", "wire poly_full = poly_full_i;"),
     ("tx/tx_generator", "assign r2t_ready_o = table_ready && !adds && !table_nearly_full;", "assign r2t_ready_o = table_ready && !adds;"),
     ("tx/tx_generator", "wire may_begin = queue_valid && !table_nearly_full;", "wire may_begin = queue_valid;"),
-    ("tx/tx_generator", "!disturbed && room_i && queue_settled;", "!disturbed && room_i;"),
+    ("tx/tx_generator", "wire bursts = queue_settled && !may_go && !may_pass;", "wire bursts = !may_go && !may_pass;"),
     ("rx/task_store", "if (exhausted) full <= 1'b1;", "if (exhausted) full <= 1'b0;"),
 ]
 

@@ -61,7 +61,7 @@ mod models {
         ("Vcredit_link", "credit_link", &[], &[CREDIT, &["common/credit_link"]]),
         ("Vguard64", "guard", &["Bytes=8"], &[&["crc/crc_pkg", "crc/guard"]]),
         ("Vguard512", "guard", &["Bytes=64"], &[&["crc/crc_pkg", "crc/guard"]]),
-        ("Vtask_table", "task_table", &["Entries=16", "Width=32"], &[&["rx/task_table"]]),
+        ("Vtask_table", "task_table", &["Entries=16"], &[&["rx/task_table"]]),
         ("Vrx_packet64", "rx_packet", &["Bytes=8"], &[NARROW, WIDE, CREDIT, SHARED, RX]),
         ("Vrx_packet512", "rx_packet", &["Bytes=64"], &[NARROW, WIDE, CREDIT, SHARED, RX]),
         (

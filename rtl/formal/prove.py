@@ -114,12 +114,13 @@ CREDIT_FAULTS = [
     ("common/credit_fifo", "tail == Last ? '0 : tail + 1'b1", "tail + 1'b1"),
 ]
 TABLE_FAULTS = [
-    ("rx/task_table", "request_i == ALLOCATE && !found && !full", "request_i == ALLOCATE && !full"),
-    ("rx/task_table", "request_i == ALLOCATE && !found && !full", "request_i == ALLOCATE && !found"),
+    ("rx/task_table", "request_i == ADD ? free_o : index_i", "index_i"),
+    ("rx/task_table", "full_o <= &valid", "full_o <= 1'b0"),
     ("rx/task_table", "if (!valid[Group*(g-1)+i-1])", "if (!valid[Group*(g-1)+i-1] || i == 1)"),
-    ("rx/task_table", "d < Digits; d++) same", "d < Digits - 1; d++) same"),
-    ("rx/task_table", "ready_o ? ~(same & {Entries{frees}}) : '0", "{Entries{ready_o}}"),
+    ("rx/task_table", "d < Digits; d++) same_now", "d < Digits - 1; d++) same_now"),
+    ("rx/task_table", "ready_o ? ~(at & {Entries{removes}}) : '0", "{Entries{ready_o}}"),
     ("rx/task_table", "ready_o = emptied[4]", "ready_o = emptied[3]"),
+    ("rx/task_table", "found_o <= |same", "found_o <= |same[Entries-1:1]"),
 ]
 POLY_FAULTS = [
     ("rx/rx_poly", "Late = 64'd24;", "Late = 64'd16;"),

@@ -508,15 +508,16 @@ module rx_engine
   );
 
   // Placement.
-  logic placed_valid, placed_last, placed_refused, placed_pop;
-  logic [63:0] placed_addr;
-  logic [31:0] placed_length;
+  logic run_push, run_last, run_refused, run_back;
+  wire flush = walk_flush || open_i || restart_i;
+  logic [63:0] run_addr;
+  logic [31:0] run_length;
   rx_walk #(
       .Tasks(Tasks)
   ) walker (
       .clk,
       .rst,
-      .flush_i(walk_flush || open_i || restart_i),
+      .flush_i(flush),
       .idle_o(walk_idle),
       .start_i(walk),
       .index_i(index),
@@ -537,12 +538,12 @@ module rx_engine
       .run_length_o,
       .answer_valid_i,
       .answer_refused_i,
-      .out_valid_o(placed_valid),
-      .out_last_o(placed_last),
-      .out_refused_o(placed_refused),
-      .out_addr_o(placed_addr),
-      .out_length_o(placed_length),
-      .out_pop_i(placed_pop)
+      .push_o(run_push),
+      .push_last_o(run_last),
+      .push_refused_o(run_refused),
+      .push_addr_o(run_addr),
+      .push_length_o(run_length),
+      .run_back_i(run_back)
   );
   rx_move #(
       .Bytes(Bytes)
@@ -560,12 +561,13 @@ module rx_engine
       .beat_words_i(beat_words),
       .beat_i(beat),
       .beat_pop_o(beat_pop),
-      .run_valid_i(placed_valid),
-      .run_last_i(placed_last),
-      .run_refused_i(placed_refused),
-      .run_addr_i(placed_addr),
-      .run_length_i(placed_length),
-      .run_pop_o(placed_pop),
+      .flush_i(flush),
+      .push_i(run_push),
+      .push_last_i(run_last),
+      .push_refused_i(run_refused),
+      .push_addr_i(run_addr),
+      .push_length_i(run_length),
+      .run_back_o(run_back),
       .write_valid_o,
       .write_ready_i,
       .write_addr_o,

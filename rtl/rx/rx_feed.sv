@@ -1,7 +1,7 @@
 // Takes the checked PDUs of the Rx buffer apart: each header once for the router, and all beats for the mover.
 //
 //   checked PDUs --+--> [ beats: 16 ] --> mover
-//                  +--> [ headers: 4 ] --> router: BHS, verdict, position
+//                  +--> [ headers: 4 ] --> [ the oldest ] --> router: BHS, verdict, position
 //
 // So the router works on a header while the data before it is on its way to host memory. What of a header is longer than a BHS lies
 // in the beats only.
@@ -42,7 +42,7 @@ module rx_feed #(
   localparam int unsigned Parts = (48 + Bytes - 1) / Bytes;
   localparam logic [1:0] BAD_HEADER = 2'd1;
 
-  logic beat_credit, header_credit, beat_back, header_back, push_header;
+  logic beat_credit, header_credit, beat_back, push_header;
   assign ready_o = beat_credit && header_credit;
   logic [383:0] header;
   if (Parts == 1) begin : g_wide
@@ -94,9 +94,10 @@ module rx_feed #(
       .rst,
       .may_send_o(header_credit),
       .spend_i(push_header),
-      .credit_i(header_back)
+      .credit_i(header_pop_i)
   );
-  credit_fifo #(
+  // In registers: what the router compares begins with it.
+  front_fifo #(
       .Width(384 + 2 + 64),
       .Depth(Headers)
   ) headers (
@@ -104,7 +105,6 @@ module rx_feed #(
       .rst,
       .push_i(push_header),
       .data_i({header, verdict_i, position_i}),
-      .credit_o(header_back),
       .valid_o(header_valid_o),
       .data_o({header_o, verdict_o, position_o}),
       .pop_i(header_pop_i)

@@ -169,9 +169,21 @@ module rx_route
   wire [31:0] offset = be32(header_i, 40);
   wire [31:0] last_word = be32(header_i, 44);
   wire [10:0] header_bytes = 11'd48 + {1'b0, ahs_words, 2'b00};
-  wire [63:0] header_end = position_i + 64'(header_bytes) + (header_digest_i ? 64'd4 : 64'd0);
-  wire [63:0] pdu_end = header_end + {40'd0, data_bytes[23:2] + 22'(data_bytes[1:0] != 2'd0), 2'b00}
-      + (data_digest_i && data_bytes != '0 ? 64'd4 : 64'd0);
+  // What is computed from the header alone: in registers, because its task is known some cycles later. In words.
+  wire [10:0] header_words = 11'd12 + 11'(ahs_words) + 11'(header_digest_i);
+  wire [22:0] data_words = 23'(data_bytes[23:2]) + 23'(data_bytes[1:0] != 2'd0);
+  logic [63:0] header_end, pdu_end;
+  logic [32:0] data_end, r2t_end;
+  logic no_data;
+  logic [8:0] sense;
+  always_ff @(posedge clk) begin
+    header_end <= position_i + {51'd0, header_words, 2'b00};
+    pdu_end <= header_end + {39'd0, data_words, 2'b00} + {61'd0, data_digest_i && !no_data, 2'b00};
+    data_end <= {1'b0, offset} + {9'd0, data_bytes};
+    r2t_end <= {1'b0, offset} + {1'b0, last_word};
+    no_data <= data_bytes == '0;
+    sense <= data_bytes < SenseArea ? data_bytes[8:0] : SenseArea[8:0];
+  end
 
   typedef enum logic [2:0] {
     IDLE,
@@ -253,30 +265,39 @@ module rx_route
       && (ended_since_look || (finish != NONE && (report.decision.ends || report.result != GOOD || fault)));
   wire exists = found_i && !going;
   wire known = exists && sent_i;
-  wire [32:0] data_end = {1'b0, offset} + {9'd0, data_bytes};
-  wire in_task = data_end <= {1'b0, facts_i.edtl};
-  wire stat_sn_due = stat_sn == stat_sn_o;
   wire both_residuals = overflow && underflow;
   wire bad_status = status_bit && (!final_bit || scsi_status == 8'h02 || both_residuals);
-  wire [32:0] r2t_end = {1'b0, offset} + {1'b0, last_word};
   wire [3:0] r2ts_open = rx_i.r2ts - bursts_done_i;
-  // Where its numbers stand. At ErrorRecoveryLevel 0 only what is due counts.
-  wire due = sn == rx_i.next_sn;
-  wire ahead = precedes(rx_i.next_sn, sn);
+  // Where its numbers and offsets stand: in registers, from the cycle on that follows the answer about the task. At ErrorRecoveryLevel 0
+  // only what is due counts.
+  logic stat_sn_due, stat_sn_ahead, stat_sn_old, due, ahead, in_task, r2t_fits, at_next_offset, behind_next_offset, grows;
+  always_ff @(posedge clk) begin
+    stat_sn_due <= stat_sn == stat_sn_o;
+    stat_sn_ahead <= precedes(stat_sn_o, stat_sn);
+    stat_sn_old <= precedes(stat_sn, stat_sn_o);
+    due <= sn == rx_i.next_sn;
+    ahead <= precedes(rx_i.next_sn, sn);
+    in_task <= data_end <= {1'b0, facts_i.edtl};
+    r2t_fits <= r2t_end <= {1'b0, facts_i.edtl} && last_word <= {8'd0, max_burst_i} && last_word != '0;
+    at_next_offset <= offset == rx_i.next_offset;
+    behind_next_offset <= offset >= rx_i.next_offset;
+    grows <= data_end[31:0] > rx_i.next_offset;
+  end
   wire fills = !due && !ahead && data_group_i.found;
   wire duplicate = !due && !ahead && !data_group_i.found;
-  wire stat_sn_ahead = precedes(stat_sn_o, stat_sn);
   wire stat_sn_fills = !stat_sn_due && !stat_sn_ahead && status_group_i.found;
   wire stat_sn_seen = !stat_sn_due && !stat_sn_ahead && !status_group_i.found;
-  wire r2t_good = facts_i.writes && !answered_i && data_bytes == '0 && ttt != RESERVED && last_word != '0
-      && last_word <= {8'd0, max_burst_i} && r2t_end <= {1'b0, facts_i.edtl}
+  wire r2t_good = facts_i.writes && !answered_i && no_data && ttt != RESERVED && r2t_fits
       && (r2ts_open < max_outstanding_r2t_i || (recovers_i && duplicate));
   // A status says that no Data-In follows.
-  wire offset_fits = due ? !answered_i && offset == rx_i.next_offset : ahead ? !answered_i && offset >= rx_i.next_offset :
+  wire offset_fits = due ? !answered_i && at_next_offset : ahead ? !answered_i && behind_next_offset :
       duplicate || data_group_i.admits;
   // What a number that was not taken yet says of the groups.
   wire [1:0] data_loss = due ? LOSS_NONE : ahead ? LOSS_LOSE : LOSS_FILL;
-  wire takes_status = status_bit && !(held_i && held_stat_sn_i == stat_sn);
+  // Of the status that is held: known a cycle later than the rest, before FIND.
+  logic held_same;
+  always_ff @(posedge clk) held_same <= held_i && held_stat_sn_i == stat_sn;
+  wire takes_status = status_bit && !held_same;
   logic of_target, consumes;
   always_comb begin
     case (opcode)
@@ -354,7 +375,7 @@ module rx_route
       RESPONSE:
       if (ahs_words != '0 || (byte2[7] == 1'b0 && byte2 > 8'd1)) decision = protocol;
       else if (!known) decision = no_task;
-      else if (recovers_i && stat_sn_seen && precedes(stat_sn, stat_sn_o)) decision = dropped;
+      else if (recovers_i && stat_sn_seen && stat_sn_old) decision = dropped;
       else if (both_residuals || answered_i) decision = protocol;
       else if (!recovers_i && !stat_sn_due) decision = sequence_;
       else begin
@@ -389,8 +410,7 @@ module rx_route
   assign busy_o = !finish_idle || state == LOOK || state == DECIDE || state == FIND;
   logic finish_over;
   wire is_raw = decided.action == RAW;
-  wire [8:0] sense = data_bytes < SenseArea ? data_bytes[8:0] : SenseArea[8:0];
-  wire writes = is_raw || ((decided.action == PLACE || decided.action == SENSE) && data_bytes != '0);
+  wire writes = is_raw || ((decided.action == PLACE || decided.action == SENSE) && !no_data);
   wire slot_free = raw_free_o != '0;
   // Whoever has waited for room or for a slot is decided on again: what the tables say changes meanwhile.
   wire no_slot = (is_raw || decided.needs_slot) && !slot_free;
@@ -426,10 +446,10 @@ module rx_route
     if (decided.action == SENSE) rx_write_task_o.next_sn = sn;
     else if (due || ahead) rx_write_task_o.next_sn = sn + 32'd1;
     if (decided.action == ANSWER) rx_write_task_o.r2ts = rx_i.r2ts + 4'd1;
-    else if (decided.action != SENSE && data_end[31:0] > rx_i.next_offset) rx_write_task_o.next_offset = data_end[31:0];
+    else if (decided.action != SENSE && grows) rx_write_task_o.next_offset = data_end[31:0];
     if (decided.action == PLACE) begin
       rx_write_task_o.bytes_received = rx_i.bytes_received + {8'd0, data_bytes};
-      rx_write_task_o.placed = rx_i.placed || data_bytes != '0;
+      rx_write_task_o.placed = rx_i.placed || !no_data;
     end
   end
 

@@ -1,12 +1,12 @@
 // The tables of the tasks of one connection: command table and data_address table, with their users.
 //
-//   router:   look up by tag, write its part, end ---+--> [ task_table: tags, PostTask, list ]
+//   router:   look up by tag, write its part, end ---+--> [ task_table: tags ] --> [ what the router wants of PostTask, list ]
 //   control:  POST_BEGIN to POST_END, PEEK ----------+
 //   transmit: look up by index, write its part ---------> [ copy of it ] [ part of Rx ] [ part of Tx ]
 //   walkers of Rx and Tx: an element by its index ------> [ elements ] [ links ]
 //
 //   requests of control:
-//   READY --> ALLOCATE --> ALLOCATED --> reply              POST_BEGIN
+//   READY --> SEARCH --> SEARCHED --> (ADD) --> reply        POST_BEGIN
 //         --> LINK --> APPEND ---------> reply              POST_ELEMENT; back to LINK while a list is freed
 //         --> STORE -------------------> reply              POST_END of a good list
 //         --> STORE --> RELEASE -------> reply              POST_END of a bad one
@@ -29,7 +29,7 @@ module task_store
     // Empties all tables, in some cycles; a POST_BEGIN waits for that.
     input  wire                rst,
     output logic               empties_o,
-    // The router looks a tag up: `looked_o` two cycles later, and the answer stays until the next.
+    // The router looks a tag up: `looked_o` four cycles later, and the answer stays until the next.
     input  wire                look_i,
     input  wire  [       31:0] look_tag_i,
     output logic               look_ready_o,
@@ -63,7 +63,7 @@ module task_store
     output logic               reply_valid_o,
     output logic       [  3:0] reply_o,
     output logic       [I-1:0] reply_index_o,
-    // Who has this tag? Asked until `who_ready_o`; the answer comes three cycles later, while transmit looks nothing up: with `copy_post_o`.
+    // Who has this tag? Asked until `who_ready_o`; the answer comes five cycles later, while transmit looks nothing up: with `copy_post_o`.
     input  wire                who_i,
     input  wire  [       31:0] who_tag_i,
     output logic               who_ready_o,
@@ -93,7 +93,7 @@ module task_store
     // Tasks in the table.
     output logic         [I:0] used_o
 );
-  localparam logic [2:0] NONE = 3'd0, LOOK_UP = 3'd1, ALLOCATE_TAG = 3'd2, WRITE_BACK = 3'd3, FREE = 3'd4;
+  localparam logic [1:0] NONE = 2'd0, LOOK_UP = 2'd1, ADD_TAG = 2'd2, REMOVE = 2'd3;
   typedef struct packed {
     task_facts_t facts;
     list_t list;
@@ -110,8 +110,9 @@ module task_store
   } link_t;
   typedef enum logic [3:0] {
     READY,
-    ALLOCATE,
-    ALLOCATED,
+    SEARCH,
+    SEARCHED,
+    ADD,
     LINK,
     APPEND,
     STORE,
@@ -146,17 +147,19 @@ module task_store
   // PEEK and this share a read port.
   assign who_ready_o = !end_i && !look_i && state != PEEK_COPY && state != PEEKED;
   wire asks_who = who_i && who_ready_o;
-  wire posts = state == STORE && list_good && tags_free && !rx_write_i;
+  wire searches = state == SEARCH && tags_free;
+  wire adds = state == ADD && tags_free;
+  wire posts = state == STORE && list_good && !rx_write_i;
   wire releases = state == RELEASE && tags_free;
   assign look_ready_o = !end_i;
   wire looks = look_i && look_ready_o;
-  logic [2:0] table_request;
+  logic [1:0] table_request;
   logic [31:0] table_tag;
   always_comb begin
     table_request = NONE;
     table_tag = tag;
     if (end_i) begin
-      table_request = FREE;
+      table_request = REMOVE;
       table_tag = end_tag_i;
     end else if (look_i) begin
       table_request = LOOK_UP;
@@ -164,37 +167,40 @@ module task_store
     end else if (who_i) begin
       table_request = asks_who ? LOOK_UP : NONE;
       table_tag = who_tag_i;
-    end else if (state == ALLOCATE && table_ready) table_request = ALLOCATE_TAG;
-    else if (posts) table_request = WRITE_BACK;
-    else if (releases) table_request = FREE;
+    end else if (searches) table_request = LOOK_UP;
+    else if (adds) table_request = ADD_TAG;
+    else if (releases) table_request = REMOVE;
   end
-  logic unused_answer_valid;
-  logic [2:0] table_answer;
-  logic [I-1:0] table_index;
-  entry_t table_entry;
+  logic unused_answer_valid, table_found, table_full;
+  logic [I-1:0] table_index, table_free;
   task_table #(
-      .Entries(Tasks),
-      .Width  ($bits(entry_t))
+      .Entries(Tasks)
   ) tag_table (
       .clk,
       .rst,
       .ready_o(table_ready),
       .request_i(table_request),
       .tag_i(table_tag),
-      .entry_i(entry),
+      .index_i(end_i ? end_index_i : index),
       .answer_valid_o(unused_answer_valid),
-      .answer_o(table_answer),
+      .found_o(table_found),
       .index_o(table_index),
-      .entry_o(table_entry),
+      .free_o(table_free),
+      .full_o(table_full),
       .used_o
   );
 
   // Parts of the entries: one read port for the router, one for transmit and PEEK.
   (* no_rw_check *)
   copy_t copies[Tasks];
+  (* no_rw_check *)
+  entry_t entries[Tasks];
   task_rx_t rx_parts[Tasks];
   task_tx_t tx_parts[Tasks];
   logic [Tasks-1:0] posted, tx_written;
+  // A look-up's way through the table of tags.
+  logic [1:0] look_under_way, who_under_way, search_under_way;
+  logic search_answers;
   logic look_answers, who_answers, who_copies, tx_answers, look_written, copy_written, copy_found;
   task_tx_t look_tx, copy_tx;
   copy_t copy;
@@ -210,20 +216,22 @@ module task_store
   assign copy_list_o = copy.list;
   assign tx_found_o = copy_found;
   always_ff @(posedge clk) begin
-    look_answers <= looks && !rst;
+    {look_answers, look_under_way} <= rst ? '0 : {look_under_way, looks};
+    {who_answers, who_under_way} <= rst ? '0 : {who_under_way, asks_who};
+    {search_answers, search_under_way} <= rst ? '0 : {search_under_way, searches};
     looked_o <= look_answers && !rst;
     if (look_answers) begin
-      found_o <= table_answer == 3'd0;
+      found_o <= table_found;
       index_o <= table_index;
-      {facts_o, list_o} <= table_entry;
+      {facts_o, list_o} <= entries[table_index];
       rx_o <= rx_parts[table_index];
       look_tx <= tx_parts[table_index];
       look_written <= tx_written[table_index];
     end
-    who_answers <= asks_who && !rst;
     who_copies <= who_answers && !rst;
     who_looked_o <= who_copies && !rst;
-    if (who_answers) who_found_o <= table_answer == 3'd0;
+    // It may have left since the look-up began.
+    if (who_answers) who_found_o <= table_found && posted[table_index] && !(end_i && end_index_i == table_index);
     copy_index <= who_answers ? table_index : tx_look_i ? tx_index_i : peek_index;
     tx_answers <= tx_look_i && !rst;
     tx_looked_o <= tx_answers && !rst;
@@ -234,9 +242,10 @@ module task_store
     copy_written <= tx_written[copy_index];
     if (rx_write_i || posts) rx_parts[rx_write_i ? rx_write_index_i : index] <= rx_write_i ? rx_write_task_i : '0;
     if (posts) copies[index] <= {tag, posting, posting_list};
+    if (posts) entries[index] <= entry;
     if (tx_write_i) tx_parts[tx_write_index_i] <= tx_write_task_i;
     if (tx_write_i) tx_written[tx_write_index_i] <= 1'b1;
-    if (state == ALLOCATED && table_answer == 3'd0) tx_written[table_index] <= 1'b0;
+    if (adds) tx_written[table_free] <= 1'b0;
     if (posts) posted[index] <= 1'b1;
     if (end_i) posted[end_index_i] <= 1'b0;
     if (rst) posted <= '0;
@@ -288,7 +297,7 @@ module task_store
         length <= request_length_i;
         case (request_i)
           POST_BEGIN: begin
-            state <= ALLOCATE;
+            state <= SEARCH;
             tag <= request_tag_i;
             posting_list <= '0;
             // POST_CANCEL is not about bytes.
@@ -309,11 +318,17 @@ module task_store
           default: ;
         endcase
       end
-      ALLOCATE: if (tags_free) state <= ALLOCATED;
-      ALLOCATED: begin
-        index <= table_index;
-        reply_index_o <= table_index;
-        reply_o <= {1'b0, table_answer};
+      SEARCH: if (searches) state <= SEARCHED;
+      SEARCHED:
+      if (search_answers) begin
+        reply_o <= table_found ? ITT_IN_USE : TABLE_FULL;
+        reply_valid_o <= table_found || table_full;
+        state <= table_found || table_full ? READY : ADD;
+      end
+      ADD:
+      if (adds) begin
+        index <= table_free;
+        reply_index_o <= table_free;
         reply_valid_o <= 1'b1;
         state <= READY;
       end

@@ -117,10 +117,11 @@ module snack_table
   wire again = swept && operation == RELEASE && !takes && !second;
   assign sweep = begins || again;
 
-  // Ids in the transmit queue.
+  // Ids in the transmit queue. Whether the next one is free is known in the cycle after it became the next.
   logic [255:0] in_use;
   logic [7:0] next_id;
-  wire id_free = !in_use[next_id];
+  logic id_known, next_is_free;
+  wire id_free = id_known && next_is_free;
 
   // What the sweep does with the entry at hand.
   wire same_key = seen.snack_type == asked.snack_type && seen.itt == asked.itt;
@@ -183,6 +184,7 @@ module snack_table
   assign hold = becomes_due && !(id_free && due_ready_i);
   assign due_valid_o = sweeping && entry_valid && becomes_due && id_free;
   assign due_id_o = next_id;
+  wire id_passes = due_valid_o && due_ready_i || becomes_due && id_known && !next_is_free;
 
   // What all entries have in common, as of the last sweep.
   logic status_known;
@@ -243,7 +245,9 @@ module snack_table
     end
     if (again) second <= 1'b1;
     if (due_valid_o && due_ready_i) in_use[next_id] <= 1'b1;
-    if (due_valid_o && due_ready_i || becomes_due && !id_free) next_id <= next_id + 8'd1;
+    if (id_passes) next_id <= next_id + 8'd1;
+    id_known <= !id_passes && !rst;
+    next_is_free <= !in_use[next_id];
     if (asks) in_use[take_id_i] <= 1'b0;
     if (sweep) begin
       status_known <= 1'b0;

@@ -71,12 +71,12 @@ struct RxPacketOut {
   uint8_t ready, seg_valid, seg_is_data, seg_first, seg_last, seg_words, verdict_valid, verdict, stopped;
 };
 struct TaskTableIn {
-  uint32_t tag, entry;
-  uint8_t rst, request;
+  uint32_t tag;
+  uint8_t rst, request, index;
 };
 struct TaskTableOut {
-  uint32_t entry, failed;
-  uint8_t answer_valid, answer, index, used, ready;
+  uint32_t failed;
+  uint8_t answer_valid, found, index, free, full, used, ready;
 };
 struct RxEngineIn {
   uint32_t data[16], post[12], tx_task[4];
@@ -258,13 +258,14 @@ extern "C" void task_table_cycle(void *pointer, const TaskTableIn *in, TaskTable
   model.rst = in->rst;
   model.request_i = in->request;
   model.tag_i = in->tag;
-  model.entry_i = in->entry;
+  model.index_i = in->index;
   model.clk = 0;
   model.eval();
   out->answer_valid = model.answer_valid_o;
-  out->answer = model.answer_o;
+  out->found = model.found_o;
   out->index = model.index_o;
-  out->entry = model.entry_o;
+  out->free = model.free_o;
+  out->full = model.full_o;
   out->used = model.used_o;
   out->ready = model.ready_o;
   model.clk = 1;

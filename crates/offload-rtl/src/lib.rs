@@ -54,7 +54,7 @@ pub use snack_table::{Found, SnackEntry, SnackOperation, SnackTable};
 #[cfg(feature = "verilator")]
 pub use task::{Element, RxPart, StoreRequest, TaskPost, TxPart};
 #[cfg(feature = "verilator")]
-pub use task_table::{TableAnswer, TableCycle, TableRequest, TaskTable};
+pub use task_table::{TableCycle, TableRequest, TaskTable};
 #[cfg(feature = "verilator")]
 pub use tx::{
     Burst, MemBeat, Peek, RawBeat, Snack, TaskView, Tx, TxCycle, TxInputs, TxPost, TxReady, TxSettings,

@@ -1,4 +1,4 @@
-//! The command table of one connection.
+//! The tags of one connection's tasks.
 
 use crate::ffi::{Model, model};
 
@@ -7,66 +7,53 @@ use crate::ffi::{Model, model};
 #[derive(Default)]
 struct TaskTableIn {
     tag: u32,
-    entry: u32,
     rst: u8,
     request: u8,
+    index: u8,
 }
 
 /// Outputs of `task_table`. The same as in the shim.
 #[repr(C)]
 #[derive(Default)]
 struct TaskTableOut {
-    entry: u32,
     /// Asserts that have failed so far.
     failed: u32,
     answer_valid: u8,
-    answer: u8,
+    found: u8,
     index: u8,
+    free: u8,
+    full: u8,
     used: u8,
     ready: u8,
 }
 
 model!(TASK_TABLE, TaskTableIn, TaskTableOut, task_table_new, task_table_free, task_table_cycle);
 
-/// What is asked of the table, about the task with an Initiator Task Tag.
+/// What is asked of the table, about an Initiator Task Tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TableRequest {
-    /// Its entry.
+    /// Its index.
     LookUp,
-    /// An entry for it, with these contents.
-    Allocate(u32),
-    /// These contents for its entry.
-    WriteBack(u32),
-    /// Its entry is not needed any more.
-    Free,
-}
-
-/// What the table answers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TableAnswer {
-    /// Done.
-    Good,
-    /// `NO_TASK`: the tag is not in the table.
-    NoTask,
-    /// `ITT_IN_USE`: the tag is in the table already.
-    IttInUse,
-    /// `TABLE_FULL`: every entry has another tag.
-    TableFull,
+    /// It is not in the table, and gets the index that is free.
+    Add,
+    /// It has this index, and needs it no more.
+    Remove(u8),
 }
 
 /// What the table said in one cycle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TableCycle {
-    /// The answer to the request of the cycle before: with the index of the entry, and its contents. The index is that of a `Good`
-    /// answer, the contents are those of a `Good` look-up.
-    pub answer: Option<(TableAnswer, u8, u32)>,
-    /// Entries in use before this cycle's request.
+    /// The answer to the look-up of three cycles ago: the index of the tag, if it is in the table.
+    pub answer: Option<Option<u8>>,
+    /// The index that a tag gets which is added in this cycle.
+    pub free: Option<u8>,
+    /// Tags in the table, with all requests before that of the last cycle.
     pub used: u8,
     /// Asserts of the circuit that have failed since its reset.
     pub failed: u32,
 }
 
-/// `task_table` with 16 entries of 32 bits.
+/// `task_table` with 16 entries.
 pub struct TaskTable {
     model: Model<TaskTableIn, TaskTableOut>,
     /// Asserts see random registers until the first reset is over.
@@ -76,12 +63,14 @@ pub struct TaskTable {
 impl TaskTable {
     /// Entries of the table.
     pub const ENTRIES: usize = 16;
+    /// Cycles from a look-up to its answer, and between two tags that are added.
+    pub const LATENCY: usize = 3;
 
     /// After power-up, with random contents from `seed`, and a reset: the table is empty.
     pub fn new(seed: u16) -> Self {
         let mut table = Self { model: Model::new(TASK_TABLE, seed), ignored: 0 };
         let reset = TaskTableIn { rst: 1, ..TaskTableIn::default() };
-        table.ignored = (0..3).map(|_| table.model.cycle(&reset).failed).last().unwrap_or(0);
+        table.ignored = (0..6).map(|_| table.model.cycle(&reset).failed).last().unwrap_or(0);
         table.empty();
         table
     }
@@ -92,7 +81,7 @@ impl TaskTable {
         self.empty()
     }
 
-    /// Waits until something can be allocated.
+    /// Waits until something can be added.
     fn empty(&mut self) -> usize {
         let ready = (0..100).position(|_| self.model.cycle(&TaskTableIn::default()).ready != 0);
         ready.expect("the table is ready some time after a reset")
@@ -103,26 +92,37 @@ impl TaskTable {
         let inputs = match request {
             None => TaskTableIn::default(),
             Some((tag, request)) => {
-                let (request, entry) = match request {
+                let (request, index) = match request {
                     TableRequest::LookUp => (1, 0),
-                    TableRequest::Allocate(entry) => (2, entry),
-                    TableRequest::WriteBack(entry) => (3, entry),
-                    TableRequest::Free => (4, 0),
+                    TableRequest::Add => (2, 0),
+                    TableRequest::Remove(index) => (3, index),
                 };
-                TaskTableIn { tag, entry, request, rst: 0 }
+                TaskTableIn { tag, request, index, rst: 0 }
             }
         };
         let out = self.model.cycle(&inputs);
-        let answer = match out.answer {
-            0 => TableAnswer::Good,
-            4 => TableAnswer::NoTask,
-            5 => TableAnswer::IttInUse,
-            _ => TableAnswer::TableFull,
-        };
         TableCycle {
-            answer: (out.answer_valid != 0).then_some((answer, out.index, out.entry)),
+            answer: (out.answer_valid != 0).then(|| (out.found != 0).then_some(out.index)),
+            free: (out.full == 0).then_some(out.free),
             used: out.used,
             failed: out.failed - self.ignored,
         }
+    }
+
+    /// Looks a tag up, and waits for the answer.
+    pub fn look_up(&mut self, tag: u32) -> Option<u8> {
+        self.cycle(Some((tag, TableRequest::LookUp)));
+        let said = (0..Self::LATENCY).map(|_| self.cycle(None)).last();
+        said.and_then(|said| said.answer).expect("an answer to the look-up")
+    }
+
+    /// Adds a tag when an index is known to be free; returns that index.
+    pub fn add(&mut self, tag: u32) -> Option<u8> {
+        for _ in 0..Self::LATENCY {
+            self.cycle(None);
+        }
+        let free = self.cycle(None).free?;
+        self.cycle(Some((tag, TableRequest::Add)));
+        Some(free)
     }
 }
