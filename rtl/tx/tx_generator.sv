@@ -262,9 +262,12 @@ module tx_generator
     burst_at <= burst.offset + burst_sent;
   end
 
-  // And what is done. The task may end, host memory may refuse, and the room may go at any time.
+  // And what is done. The task may end, host memory may refuse, and the room may go at any time. Room counts from the cycle on that follows
+  // it, so that what came with it has been seen.
   wire disturbed = faulted || ended_valid_i;
-  wire begins = state == DECIDE && !disturbed && room_i;
+  logic had_room;
+  always_ff @(posedge clk) had_room <= room_i && !rst;
+  wire begins = state == DECIDE && !disturbed && room_i && had_room;
   logic header_idle;
   wire has_means = header_idle && credit;
   wire data_out_go = begins && wants_data_out && has_means && req_ready_i;

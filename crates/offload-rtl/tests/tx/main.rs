@@ -256,7 +256,12 @@ impl Pair {
 
     /// The peer answers a ping: the window moves, and StatSN.
     fn nop_in(&mut self) {
-        let (exp_cmd_sn, max_cmd_sn) = self.window();
+        let window = self.window();
+        self.moves_window(window);
+    }
+
+    /// ExpCmdSN and MaxCmdSN arrive.
+    fn moves_window(&mut self, (exp_cmd_sn, max_cmd_sn): (CmdSn, CmdSn)) {
         let stat_sn = StatSn(self.next_stat_sn);
         self.next_stat_sn = self.next_stat_sn.wrapping_add(1);
         let nop = NopIn {
@@ -514,6 +519,24 @@ fn a_full_r2t_table_empties_while_commands_with_unsolicited_data_begin() {
         let sent: Vec<u32> = pair.host.tasks.values().map(|task| task.tx.bytes_sent).collect();
         assert_eq!(sent[0], LENGTH + 4 * taken, "{width:?}");
         assert_eq!(sent[1..], [LENGTH; 8], "{width:?}");
+    }
+}
+
+/// The window opens in the cycle in which there is room. What waited for the window goes first, and nothing passes it any more.
+#[test]
+fn a_window_that_opens_when_room_comes_is_seen() {
+    for width in [Width::Bits64, Width::Bits512] {
+        let open = OpenConn { cmd_sn: 5, max_cmd_sn: 4, ..open_conn(0, 0) };
+        let mut pair = Pair::open(width, open, FULL, 4);
+        for (itt, flags) in [(1, 0), (2, task_flags::IMMEDIATE)] {
+            pair.post_task(PostTask { flags, itt, ..PostTask::default() }, &[]);
+        }
+        // Both are at the front of the queue, and for want of room neither is begun.
+        for _ in 0..20 {
+            pair.host.step(&mut pair.bench.memory, TxInputs::default());
+        }
+        pair.moves_window((CmdSn(5), CmdSn(8)));
+        pair.compare();
     }
 }
 
