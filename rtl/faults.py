@@ -48,7 +48,7 @@ FAULTS = [
     ("tx/tx_generator", "assign r2t_ready_o = table_ready && !adds && !table_nearly_full;", "assign r2t_ready_o = table_ready && !adds;"),
     ("tx/tx_generator", "wire may_begin = queue_valid && !table_nearly_full;", "wire may_begin = queue_valid;"),
     ("tx/tx_generator", "wire bursts = queue_settled && !may_go && !may_pass;", "wire bursts = !may_go && !may_pass;"),
-    ("tx/tx_generator", "!disturbed && room_i && had_room;", "!disturbed && room_i;"),
+    ("tx/tx_generator", "!disturbed && room_i && had_room;", "!disturbed && room_i && (had_room || 1'b1);"),
     ("rx/task_store", "if (exhausted) full <= 1'b1;", "if (exhausted) full <= 1'b0;"),
 ]
 
