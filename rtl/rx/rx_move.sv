@@ -71,12 +71,12 @@ module rx_move #(
   ) runs (
       .clk,
       .rst(rst || flush_i),
-      .push_i(push_i && !(load && !waits) && !flush_i),
+      .push_i(push_i && !(load && !waits)),
       .data_i(pushed),
       .credit_o(unused_credit),
       .valid_o(waits),
       .data_o(waiting),
-      .pop_i(load && waits && !flush_i)
+      .pop_i(load && waits)
   );
 
   wire written = writes && !runs_over && (with_header || beat_is_data_i);

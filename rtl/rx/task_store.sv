@@ -193,6 +193,7 @@ module task_store
   // Parts of the entries: one read port for the router, one for transmit and PEEK.
   (* no_rw_check *)
   copy_t copies[Tasks];
+  // Who looks a tag up while its task is posted may read anything of this one: nothing of a task counts before it was sent.
   (* no_rw_check *)
   entry_t entries[Tasks];
   task_rx_t rx_parts[Tasks];

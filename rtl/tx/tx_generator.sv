@@ -244,6 +244,7 @@ module tx_generator
   wire may_pass = may_begin && !may_go && unnumbered != '0;
   wire bursts = queue_settled && !may_go && !may_pass;
   wire [31:0] burst_left = burst.length - burst_sent;
+  wire burst_fits = burst_left <= 32'(max_send_i);
   wire at_hand = flight_known && flight_index == burst.index;
   wire next_at_hand = flight_known && flight_index == next_burst.index;
   logic wants_data_out, wants_control, wants_pass, wants_burst, wants_resume, next_known;
@@ -257,8 +258,8 @@ module tx_generator
     wants_resume <= bursts && burst_valid && !at_hand && quiet;
     wants_data_out <= bursts && burst_valid && at_hand;
     next_known <= next_at_hand;
-    burst_ends <= burst_left <= 32'(max_send_i);
-    burst_bytes <= burst_left <= 32'(max_send_i) ? 17'(burst_left) : max_send_i;
+    burst_ends <= burst_fits;
+    burst_bytes <= burst_fits ? 17'(burst_left) : max_send_i;
     burst_at <= burst.offset + burst_sent;
   end
 

@@ -15,7 +15,7 @@ use offload::{Busy, Caps, Engine, HostMem, Tables};
 use crate::Width;
 use crate::ffi::{Model, model};
 use crate::packed::{bytes, words};
-use crate::snack_table::SnackEntry;
+use crate::snack_table::{PEEK_CYCLES, SnackEntry};
 use crate::task::{Element, RxPart, TaskPost, TxPart, ends_of_list};
 use crate::tx::Burst;
 
@@ -322,9 +322,9 @@ impl Circuit {
         Element::unpack(&out.element, out.element_next)
     }
 
-    /// What stands at a place of a table: the answer comes three cycles later.
+    /// What stands at a place of a table.
     fn peek(&mut self, inputs: &EngineIn) -> EngineOut {
-        for _ in 0..3 {
+        for _ in 0..PEEK_CYCLES {
             self.model.cycle(inputs);
         }
         self.model.cycle(inputs)

@@ -50,7 +50,7 @@ pub use rx_packet::{RxCycle, RxPacket, RxSettings, Segment, Verdict, Width};
 #[cfg(feature = "verilator")]
 pub use scene::{Phase, Scene};
 #[cfg(feature = "verilator")]
-pub use snack_table::{Found, SnackEntry, SnackOperation, SnackTable};
+pub use snack_table::{Found, PEEK_CYCLES, SnackEntry, SnackOperation, SnackTable};
 #[cfg(feature = "verilator")]
 pub use task::{Element, RxPart, StoreRequest, TaskPost, TxPart};
 #[cfg(feature = "verilator")]

@@ -3,6 +3,9 @@
 use crate::ffi::{Model, model};
 use crate::packed::Bits;
 
+/// Cycles from asking what stands at a place of a table (`sweep_queue`) to the answer.
+pub const PEEK_CYCLES: usize = 3;
+
 /// Inputs of `snack_table` in one cycle; entries are packed structs of `snack_pkg` in words, the lowest first. The same as in the shim.
 #[repr(C)]
 #[derive(Clone, Default)]
@@ -209,7 +212,7 @@ impl SnackTable {
         let mut all = Vec::new();
         for place in 0.. {
             let inputs = SnackTableIn { peek_at: place, ..SnackTableIn::default() };
-            for _ in 0..4 {
+            for _ in 0..=PEEK_CYCLES {
                 self.cycle(inputs.clone());
             }
             let out = self.cycle(inputs);

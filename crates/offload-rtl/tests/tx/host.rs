@@ -263,7 +263,7 @@ impl<C: Circuit> Host<C> {
         let mut all = Vec::new();
         for place in 0.. {
             let given = TxInputs { peek_at: place, ..TxInputs::default() };
-            for _ in 0..3 {
+            for _ in 0..offload_rtl::PEEK_CYCLES {
                 self.step(memory, given.clone());
             }
             match self.step(memory, given).peek {
