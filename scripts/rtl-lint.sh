@@ -10,13 +10,14 @@ lint() {
   "$VERILATOR_ROOT/bin/verilator_bin" --lint-only -Wall --top-module "$top" "${options[@]}" "${@/#/rtl/}" >/dev/null
   echo "lint: $top ${options[*]} is clean"
 }
-narrow=(crc/crc_unit.sv crc/crc_loader.sv)
-wide=(crc/crc_pkg.sv crc/crc_wide.sv)
+narrow=(crc/crc_pkg.sv crc/crc_unit.sv crc/crc_loader.sv)
+wide=(crc/crc_wide.sv)
 credit=(common/credit_fifo.sv common/front_fifo.sv common/credit_sender.sv)
-shared=(common/stream_window.sv crc/beat_crc.sv crc/crc_pair.sv)
+shared=(common/to_lanes.sv common/stream_window.sv crc/beat_crc.sv crc/crc_pair.sv)
 rx=("${shared[@]}" rx/rx_scout.sv rx/rx_poly.sv rx/rx_check.sv rx/rx_packet.sv)
 lint crc64 "${narrow[@]}" crc/crc64.sv
-lint crc_wide "${wide[@]}"
+lint crc64 -GIndex=5 "${narrow[@]}" crc/crc64.sv
+lint crc_wide crc/crc_pkg.sv "${wide[@]}"
 lint guard -GBytes=64 crc/crc_pkg.sv crc/guard.sv
 lint guard -GBytes=8 crc/crc_pkg.sv crc/guard.sv
 lint credit_link "${credit[@]}" common/credit_link.sv

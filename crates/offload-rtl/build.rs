@@ -15,15 +15,15 @@ mod models {
     type Model = (&'static str, &'static str, &'static [&'static str], &'static [&'static [&'static str]]);
 
     const PACKAGES: &[&str] = &["common/engine_pkg", "tx/tx_pkg"];
-    const NARROW: &[&str] = &["crc/crc_unit", "crc/crc_loader"];
-    const WIDE: &[&str] = &["crc/crc_pkg", "crc/crc_wide"];
+    const NARROW: &[&str] = &["crc/crc_pkg", "crc/crc_unit", "crc/crc_loader"];
+    const WIDE: &[&str] = &["crc/crc_wide"];
     const CREDIT: &[&str] = &["common/credit_fifo", "common/front_fifo", "common/credit_sender"];
     const RX: &[&str] = &["rx/rx_scout", "rx/rx_poly", "rx/rx_check", "rx/rx_packet"];
 
     const BUFFER: &[&str] = &["rx/rx_buffer", "rx/rx_checked"];
 
     /// What `RX` and `TX` share.
-    const SHARED: &[&str] = &["common/stream_window", "crc/beat_crc", "crc/crc_pair"];
+    const SHARED: &[&str] = &["common/to_lanes", "common/stream_window", "crc/beat_crc", "crc/crc_pair"];
 
     const TX: &[&str] = &[
         "common/engine_pkg",
@@ -55,9 +55,10 @@ mod models {
 
     const MODELS: &[Model] = &[
         ("Vcrc64", "crc64", &[], &[NARROW, &["crc/crc64"]]),
-        ("Vcrc_wide_crc32c", "crc_wide", &["Poly=32'h82f63b78"], &[WIDE]),
-        ("Vcrc_wide_crc32", "crc_wide", &["Poly=32'hedb88320"], &[WIDE]),
-        ("Vcrc_wide_koopman", "crc_wide", &["Poly=32'heb31d82e"], &[WIDE]),
+        ("Vcrc64_of_5", "crc64", &["Index=5"], &[NARROW, &["crc/crc64"]]),
+        ("Vcrc_wide_crc32c", "crc_wide", &["Poly=32'h82f63b78"], &[&["crc/crc_pkg"], WIDE]),
+        ("Vcrc_wide_crc32", "crc_wide", &["Poly=32'hedb88320"], &[&["crc/crc_pkg"], WIDE]),
+        ("Vcrc_wide_koopman", "crc_wide", &["Poly=32'heb31d82e"], &[&["crc/crc_pkg"], WIDE]),
         ("Vcredit_link", "credit_link", &[], &[CREDIT, &["common/credit_link"]]),
         ("Vguard64", "guard", &["Bytes=8"], &[&["crc/crc_pkg", "crc/guard"]]),
         ("Vguard512", "guard", &["Bytes=64"], &[&["crc/crc_pkg", "crc/guard"]]),

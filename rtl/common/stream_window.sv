@@ -1,6 +1,6 @@
 // Realigns the byte stream: beats with any number of bytes come in, whole words go out, from any word on.
 //
-//   count, data --> [ rotate to its lanes: bytes, in 2 or 3 stages ] --> [ lanes: a ring of 16 beats in RAM ] --+
+//   count, data --> [to_lanes: bytes, in 2 or 3 stages] --------------> [ lanes: a ring of 16 beats in RAM ] -+
 //                                                                                                        |    |
 //       take --> [ rows ] -----------------------------------> [ rotate to the head: words, 1 or 2 stages ]    |
 //       peek_at -----------------------------------------------------> [ one word ] <-----------------------+--+
@@ -33,7 +33,6 @@ module stream_window #(
   localparam int unsigned Rows = 16;
   localparam int unsigned L = $clog2(Bytes);
   localparam int unsigned Lane = L - 2;
-  localparam int unsigned InStages = (L + 1) / 2;
   localparam int unsigned OutStages = (Lane + 1) / 2;
   localparam int unsigned Held = L + 5;
 
@@ -56,43 +55,32 @@ module stream_window #(
     end
   end
 
-  // In: every byte to its lane. Its row is that of the beat's first byte, or the next for lanes below that of the first byte.
-  logic [InStages:0] in_valid;
-  logic [InStages-1:0][L-1:0] in_lane;
-  logic [InStages:0][3:0] in_row;
-  // The row behind it.
-  logic [3:0] in_row_next;
-  logic [InStages:0][L-2:0] in_words;
-  logic [InStages:0][Bytes-1:0] in_keep;
-  logic [InStages:0][Bytes-1:0][7:0] in_data;
-  always_ff @(posedge clk) begin
-    in_valid[0] <= accept && !rst;
-    in_lane[0] <= in_at[L-1:0];
-    in_row[0] <= in_at[L+3:L];
-    in_words[0] <= (L - 1)'(((L + 1)'(in_at[1:0]) + count_i) >> 2);
-    for (int unsigned i = 0; i < Bytes; i++) in_keep[0][i] <= i < 32'(count_i);
-    in_data[0] <= data_i;
-  end
-  for (genvar s = 0; s < InStages; s++) begin : g_in
-    wire [1:0] by = 2'(in_lane[s] >> (2 * s));
-    if (s + 1 < InStages) begin : g_more
-      always_ff @(posedge clk) in_lane[s+1] <= in_lane[s];
-    end
-    always_ff @(posedge clk) begin
-      in_valid[s+1] <= in_valid[s] && !rst;
-      in_row[s+1] <= in_row[s];
-      in_words[s+1] <= in_words[s];
-      for (int unsigned i = 0; i < Bytes; i++) begin
-        in_keep[s+1][i] <= in_keep[s][L'(i-32'(by)*4**s)];
-        in_data[s+1][i] <= in_data[s][L'(i-32'(by)*4**s)];
-      end
-    end
-  end
-  always_ff @(posedge clk) in_row_next <= in_row[InStages-1] + 4'd1;
-  // Lanes below that of the first byte.
-  logic [Bytes-1:0] in_wraps;
-  always_ff @(posedge clk) for (int unsigned i = 0; i < Bytes; i++) in_wraps[i] <= i < 32'(in_lane[InStages-1]);
-  assign arrived_o = in_valid[InStages] ? in_words[InStages] : '0;
+  logic arrives, unused_under_way;
+  logic [L-2:0] in_words, arrived;
+  assign in_words = (L - 1)'(((L + 1)'(in_at[1:0]) + count_i) >> 2);
+  logic [Bytes-1:0] write;
+  logic [Bytes-1:0][3:0] write_row;
+  logic [Bytes-1:0][7:0] write_data;
+  to_lanes #(
+      .Lanes(Bytes),
+      .Width(8),
+      .Note(L - 1)
+  ) in (
+      .clk,
+      .rst,
+      .valid_i(accept),
+      .at_i(in_at),
+      .count_i,
+      .note_i(in_words),
+      .data_i,
+      .valid_o(arrives),
+      .note_o(arrived),
+      .write_o(write),
+      .row_o(write_row),
+      .data_o(write_data),
+      .under_way_o(unused_under_way)
+  );
+  assign arrived_o = arrives ? arrived : '0;
 
   // The ring, and both ways out of it.
   localparam int unsigned Groups = (Words + 3) / 4;
@@ -111,9 +99,8 @@ module stream_window #(
   logic [OutStages-1:0][Lane-1:0] out_lane;
   for (genvar b = 0; b < Bytes; b++) begin : g_lane
     logic [7:0] ram[Rows];
-    wire [3:0] write_row = in_wraps[b] ? in_row_next : in_row[InStages];
     always_ff @(posedge clk) begin
-      if (in_valid[InStages] && in_keep[InStages][b]) ram[write_row] <= in_data[InStages][b];
+      if (write[b]) ram[write_row[b]] <= write_data[b];
       out[0][b/4][8*(b%4)+:8] <= ram[rows[b/4]];
     end
     assign peeked[b/4][8*(b%4)+:8] = ram[peek_at_i[L+1:Lane]];

@@ -3,12 +3,14 @@
 // 64 bit: `crc_unit` with a loader that fills its tables after reset, and when the polynomial changes. 512 bit: `crc_wide`, whose
 // polynomial stays. Other widths do not exist.
 //
-//   set --> WAITING -- no digest is owed --> LOADING: 136 cycles --> the next message
+//   set --> WAITING -- no digest is owed --> LOADING: 136 or 137 cycles --> the next message
 `default_nettype none
 module beat_crc #(
     parameter int unsigned Bytes = 64,
     // Reflected.
-    parameter logic [31:0] Poly = 32'h82f6_3b78
+    parameter logic [31:0] Poly = 32'h82f6_3b78,
+    // 64 bit: see crc_unit.
+    parameter int unsigned Index = 4
 ) (
     input  wire                  clk,
     // Power-up, and a restart: messages under way are dropped, tables stay at a restart.
@@ -49,9 +51,9 @@ module beat_crc #(
     crc_pkg::polynomial_t next;
     // Messages whose digest is not out.
     logic [3:0] owed;
-    logic [15:0] we;
-    logic [3:0] addr_high, addr_low;
-    logic [31:0] data_high, data_low;
+    logic [crc_pkg::tables(Index)-1:0] we;
+    logic [crc_pkg::chains(Index)-1:0][Index-1:0] addr;
+    logic [crc_pkg::chains(Index)-1:0][31:0] data;
     wire open = loaded && !loading && !waiting && owed != '1;
     wire load = waiting && !loading && owed == '0;
     assign ready_o = unit_ready && open;
@@ -64,7 +66,9 @@ module beat_crc #(
       if (rst || restart_i) owed <= '0;
       else owed <= owed + 4'(valid_i && ready_o && last_i) - 4'(digest_valid_o);
     end
-    crc_loader loader (
+    crc_loader #(
+        .Index(Index)
+    ) loader (
         .clk,
         .rst,
         .start_i(!loaded || load),
@@ -72,22 +76,20 @@ module beat_crc #(
         .busy_o(loading),
         .poly_o(poly),
         .table_we_o(we),
-        .table_addr_high_o(addr_high),
-        .table_data_high_o(data_high),
-        .table_addr_low_o(addr_low),
-        .table_data_low_o(data_low)
+        .table_addr_o(addr),
+        .table_data_o(data)
     );
-    crc_unit unit (
+    crc_unit #(
+        .Index(Index)
+    ) unit (
         .clk,
         .rst(rst || restart_i),
         .init_i(init),
         .xor_out_i(xor_out),
         .poly_i(poly),
         .table_we_i(we),
-        .table_addr_high_i(addr_high),
-        .table_data_high_i(data_high),
-        .table_addr_low_i(addr_low),
-        .table_data_low_i(data_low),
+        .table_addr_i(addr),
+        .table_data_i(data),
         .valid_i(valid_i && open),
         .ready_o(unit_ready),
         .last_i,

@@ -3,10 +3,13 @@
 //   set_poly --> [ crc_loader ] --tables--> [ crc_unit ] --> digest
 //                                   data ------^
 //
-// SET_POLY takes 137 cycles, from `set_poly_i` to the first beat. It waits for nothing: the host sends it between
-// messages, after the last digest. Until the first SET_POLY no beat is accepted.
+// SET_POLY takes 137 cycles with tables of 4 bits, 138 with tables of 5, from `set_poly_i` to the first beat. It waits for nothing: the
+// host sends it between messages, after the last digest. Until the first SET_POLY no beat is accepted.
 `default_nettype none
-module crc64 (
+module crc64 #(
+    // See crc_unit.
+    parameter int unsigned Index = 4
+) (
     input  wire         clk,
     input  wire         rst,
     // One cycle. The polynomial has its highest power first and lacks x^32, as in the descriptor SET_POLY.
@@ -28,9 +31,9 @@ module crc64 (
 
   logic loading, loaded, unit_ready;
   logic [31:0] poly, init, xor_out;
-  logic [15:0] we;
-  logic [3:0] addr_high, addr_low;
-  logic [31:0] data_high, data_low;
+  logic [crc_pkg::tables(Index)-1:0] we;
+  logic [crc_pkg::chains(Index)-1:0][Index-1:0] addr;
+  logic [crc_pkg::chains(Index)-1:0][31:0] data;
   always_ff @(posedge clk) begin
     if (rst) loaded <= 1'b0;
     else if (set_poly_i && !loading) begin
@@ -42,7 +45,9 @@ module crc64 (
   wire open = loaded && !loading && !set_poly_i;
   assign ready_o = unit_ready && open;
 
-  crc_loader loader (
+  crc_loader #(
+      .Index(Index)
+  ) loader (
       .clk,
       .rst,
       .start_i(set_poly_i),
@@ -50,22 +55,20 @@ module crc64 (
       .busy_o(loading),
       .poly_o(poly),
       .table_we_o(we),
-      .table_addr_high_o(addr_high),
-      .table_data_high_o(data_high),
-      .table_addr_low_o(addr_low),
-      .table_data_low_o(data_low)
+      .table_addr_o(addr),
+      .table_data_o(data)
   );
-  crc_unit unit (
+  crc_unit #(
+      .Index(Index)
+  ) unit (
       .clk,
       .rst,
       .init_i(init),
       .xor_out_i(xor_out),
       .poly_i(poly),
       .table_we_i(we),
-      .table_addr_high_i(addr_high),
-      .table_data_high_i(data_high),
-      .table_addr_low_i(addr_low),
-      .table_data_low_i(data_low),
+      .table_addr_i(addr),
+      .table_data_i(data),
       .valid_i(valid_i && open),
       .ready_o(unit_ready),
       .last_i,

@@ -10,6 +10,26 @@ package crc_pkg;
     logic [31:0] xor_out;
   } polynomial_t;
 
+  // Tables of `crc_unit`, each for `index` bits of a beat, which the tables cover from its last bit on.
+  function automatic int unsigned tables(int unsigned index);
+    return (64 + index - 1) / index;
+  endfunction
+
+  // Chains of `crc_loader`: so many that it takes less than 140 cycles.
+  function automatic int unsigned chains(int unsigned index);
+    return 2 ** index / 8;
+  endfunction
+
+  // Tables of a chain, at most.
+  function automatic int unsigned tables_of_chain(int unsigned index);
+    return (tables(index) + chains(index) - 1) / chains(index);
+  endfunction
+
+  // The chain that writes table p.
+  function automatic int unsigned chain(int unsigned index, int unsigned p);
+    return (tables(index) - 1 - p) / tables_of_chain(index);
+  endfunction
+
   typedef logic [31:0][31:0] matrix_t;
 
   // Multiplication by x.

@@ -1,54 +1,50 @@
 // A 32-bit CRC over 64 bits in each cycle, whose polynomial is exchanged at run time.
 //
-// Bits are reflected, as iSCSI has them: bit 0 of `data_i` is the first bit of the stream. Sixteen tables of sixteen words, one
-// table for each nibble of a beat, say what register a nibble leaves. They lie in the RAM of lookup tables, because the RAM
-// is the smallest linear function of four bits that can be changed: one LUT4 for each bit of the result.
+// Bits are reflected, as iSCSI has them: bit 0 of `data_i` is the first bit of the stream. Tables, one for every few bits of a beat, say what
+// register these bits leave. They lie in the RAM of lookup tables, because that RAM is the smallest linear function of so many bits that can
+// be changed: one lookup table for each bit of the result, or for two.
 //
-//             keep                first                    first
-//              |                    |                        |
-//   data --> [mask]--d--+--low-->( xor )------c----------->( xor )--a--+---------------------------> r --> xor_out --> digest
-//                       |           ^ init or high             ^       |   low tables      ^        ^ |
-//                       +--high--> tables 15..8 --high--+      +-------+-- tables 7..0 ----+        +-+
-//                                                       +------------------------------------ xor --^  one bit back a cycle
+//             keep
+//              |
+//   data --> [mask]--+--low---------------------------->( choose )--a--+------------------------> r --> xor_out --> digest
+//                    |                                  ^ init | sum   |                     ^    ^ |
+//                    |                                         +-------+-- tables of low ----+    +-+
+//                    +--high--> tables of high -------------------------------------- xor ---^  one bit back a cycle
 //
-// The last beat is filled up with zeros; `r` then goes back over them, one bit a cycle, while the next message passes. So
-// after a message whose last beat lacks n bytes, the next last beat is accepted 8 n cycles later. Only the path from `a` through its
-// tables to `a` is a loop: a RAM and two lookup tables.
+// `a` is the low half of a beat combined with the sum of the tables of the beat before, or with `init_i`. The last beat is filled up with
+// zeros; `r` then goes back over them, one bit a cycle, while the next message passes. So after a message whose last beat lacks n bytes,
+// the next last beat is accepted 8 n cycles later. Only the path from `a` through its tables to `a` is a loop: a RAM and two lookup tables.
 `default_nettype none
-module crc_unit (
-    input  wire         clk,
-    input  wire         rst,
+module crc_unit #(
+    // Bits of a table's address, as many as the RAM of a lookup table has: 4 on an ECP5 (16 words), 5 on UltraScale+ (32 words).
+    parameter  int unsigned Index  = 4,
+    localparam int unsigned Tables = crc_pkg::tables(Index),
+    localparam int unsigned Chains = crc_pkg::chains(Index)
+) (
+    input  wire                          clk,
+    input  wire                          rst,
     // Register before the first byte, and what is combined with it after the last.
-    input  wire  [31:0] init_i,
-    input  wire  [31:0] xor_out_i,
+    input  wire  [31:0]                  init_i,
+    input  wire  [31:0]                  xor_out_i,
     // The polynomial, reflected: the x^31 term is bit 0. Bit 31, the x^0 term, is 1.
-    input  wire  [31:0] poly_i,
-    // Tables: `table_we_i[p]` writes word `table_addr_*` of table p. Tables 15..8 and 7..0 have a bus each.
-    input  wire  [15:0] table_we_i,
-    input  wire  [ 3:0] table_addr_high_i,
-    input  wire  [31:0] table_data_high_i,
-    input  wire  [ 3:0] table_addr_low_i,
-    input  wire  [31:0] table_data_low_i,
+    input  wire  [31:0]                  poly_i,
+    // Tables: `table_we_i[p]` writes word `table_addr_i[c]` of table p, where c is the chain of the loader whose table it is.
+    input  wire  [Tables-1:0]            table_we_i,
+    input  wire  [Chains-1:0][Index-1:0] table_addr_i,
+    input  wire  [Chains-1:0][31:0]      table_data_i,
     // A message: beats up to `last_i`. `keep_i` names the bytes that exist: all but in the last beat, there the lowest, or none.
-    input  wire         valid_i,
-    output logic        ready_o,
-    input  wire         last_i,
-    input  wire  [ 7:0] keep_i,
-    input  wire  [63:0] data_i,
+    input  wire                          valid_i,
+    output logic                         ready_o,
+    input  wire                          last_i,
+    input  wire  [7:0]                   keep_i,
+    input  wire  [63:0]                  data_i,
     // One cycle for each message, in their order.
-    output logic        digest_valid_o,
-    output logic [31:0] digest_o
+    output logic                         digest_valid_o,
+    output logic [31:0]                  digest_o
 );
   function automatic logic [3:0] absent_bytes(logic [7:0] keep);
     absent_bytes = 4'd0;
     for (int unsigned i = 0; i < 8; i++) absent_bytes = absent_bytes + {3'd0, ~keep[i]};
-  endfunction
-
-  // One bit back: the register whose successor by a zero bit is `r`.
-  function automatic logic [31:0] unstep(logic [31:0] r, logic [31:0] poly);
-    logic [31:0] sum;
-    sum = r ^ (poly & {32{r[31]}});
-    unstep = {sum[30:0], sum[31] ^ r[31]};
   endfunction
 
   // Input: the room after a short last beat, and the mask.
@@ -75,46 +71,61 @@ module crc_unit (
     else if (hold != 7'd0) hold <= hold - 7'd1;
   end
 
-  // The tables: what they say of the high half of a beat, and of `a`.
+  // The beat one and two stages later: its halves, and what its tables say.
+  logic v2, first2, last2, done3;
+  logic [3:0] absent2, absent3;
+  logic [31:0] low2, high2, high3;
+  // With a first value a register is left where it is: else Yosys makes a second one of it, for the address of the RAM.
   logic [31:0] a;
-  logic [31:0] from_high, from_low;
-  logic [31:0] word[16];
-  for (genvar p = 0; p < 16; p++) begin : g_table
-    logic [31:0] ram[16];
-    wire [3:0] address = p < 8 ? a[4*(p%8)+:4] : d1[32+4*(p%8)+:4];
-    assign word[p] = ram[address];
-    always_ff @(posedge clk) begin
-      if (table_we_i[p])
-        ram[p<8?table_addr_low_i : table_addr_high_i] <= p < 8 ? table_data_low_i : table_data_high_i;
-    end
-  end
-  assign from_high = ((word[8] ^ word[9]) ^ (word[10] ^ word[11])) ^ ((word[12] ^ word[13]) ^ (word[14] ^ word[15]));
-  assign from_low  = ((word[0] ^ word[1]) ^ (word[2] ^ word[3])) ^ ((word[4] ^ word[5]) ^ (word[6] ^ word[7]));
+  initial a = '0;
 
-  // `c`: the low half with what is known without the loop.
-  logic v2, first2, last2;
-  logic [3:0] absent2;
-  logic [31:0] c, high2;
+  // Table p is for the bits `Index * p - Pad` and those above; what lies below bit 0 is 0. Tables from `High` on have bits of the high half
+  // alone; the one before may have some as well.
+  localparam int unsigned Pad = Index * Tables - 64;
+  localparam int unsigned High = (32 + Pad + Index - 1) / Index;
+  localparam int unsigned Shared = Index * High - Pad - 32;
+  wire [Index*Tables-1:0] address;
+  assign address[Index*Tables-1:Index*High] = d1[63:32+Shared];
+  if (Shared == 0) begin : g_apart
+    assign address[Index*High-1:0] = a;
+  end else begin : g_shared
+    logic [Shared-1:0] shared2, shared3;
+    initial shared3 = '0;
+    always_ff @(posedge clk) begin
+      if (v1) shared2 <= d1[31+Shared:32];
+      if (v2) shared3 <= shared2;
+    end
+    assign address[Index*High-1:0] = {shared3, a, {Pad{1'b0}}};
+  end
+  logic [Tables-1:0][31:0] word;
+  for (genvar p = 0; p < Tables; p++) begin : g_table
+    localparam int unsigned Chain = crc_pkg::chain(Index, p);
+    logic [31:0] ram[2**Index];
+    assign word[p] = ram[address[Index*p+:Index]];
+    always_ff @(posedge clk) if (table_we_i[p]) ram[table_addr_i[Chain]] <= table_data_i[Chain];
+  end
+  // What the high half leaves, and the register behind the beat whose low half is in `a`.
+  logic [31:0] from_high, sum;
+  always_comb begin
+    from_high = '0;
+    for (int unsigned p = High; p < Tables; p++) from_high = from_high ^ word[p];
+    sum = high3;
+    for (int unsigned p = 0; p < High; p++) sum = sum ^ word[p];
+  end
+
   always_ff @(posedge clk) begin
     v2 <= v1 && !rst;
     first2 <= first1;
     last2 <= last1;
     absent2 <= absent1;
     if (v1) begin
-      c <= d1[31:0] ^ (first1 ? init_i : high2);
+      low2  <= d1[31:0];
       high2 <= from_high;
     end
-  end
-
-  // The loop.
-  logic done3;
-  logic [3:0] absent3;
-  logic [31:0] high3;
-  always_ff @(posedge clk) begin
     done3   <= v2 && last2 && !rst;
     absent3 <= absent2;
     if (v2) begin
-      a <= c ^ (first2 ? 32'd0 : from_low);
+      a <= low2 ^ (first2 ? init_i : sum);
       high3 <= high2;
     end
   end
@@ -125,10 +136,10 @@ module crc_unit (
   logic busy;
   always_ff @(posedge clk) begin
     if (done3) begin
-      r <= from_low ^ high3;
+      r <= sum;
       left <= {absent3, 3'd0};
     end else if (left != 7'd0) begin
-      r <= unstep(r, poly_i);
+      r <= crc_pkg::unstep(r, poly_i);
       left <= left - 7'd1;
     end
     if (rst) busy <= 1'b0;

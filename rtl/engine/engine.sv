@@ -158,13 +158,17 @@ module engine
   logic [3:0] request_result, reply;
   task_post_t request_post;
   logic [63:0] request_addr;
-  // Control requests nothing while it is idle.
-  wire shows = show_i && idle_o && !showing;
+  // Control requests nothing while it is idle. If it begins in the next cycle, its request waits for the answer.
+  logic was_idle;
+  wire shows = show_i && was_idle && !showing;
   assign request_ready = store_ready && !shows && !showing;
   assign show_ready_o = store_ready && shows;
   assign shown_o = reply_valid && showing;
   assign shown_found_o = reply == GOOD;
-  always_ff @(posedge clk) showing <= !rst && (show_ready_o || (showing && !reply_valid));
+  always_ff @(posedge clk) begin
+    was_idle <= idle_o && !rst;
+    showing  <= !rst && (show_ready_o || (showing && !reply_valid));
+  end
 
   logic look, looked, look_found, tx_write, r2t_valid, r2t_ready, ended_valid, ended_ready;
   logic [7:0] look_index, tx_write_index;

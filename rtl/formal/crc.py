@@ -73,15 +73,15 @@ def digests(simulation, streams, idle, most):
     raise Wrong(f"{len(came)} of {len(streams)} digests came in {most} cycles")
 
 
-def narrow(simulation):
-    """`crc64`, by its ports: the loader fills the tables, the unit uses them."""
+def narrow(simulation, index):
+    """`crc64` with tables of so many bits, by its ports: the loader fills the tables, the unit uses them."""
     for polynomial in POLYNOMIALS + [0xA5C31B77]:
         unknowns = Unknowns()
         poly, init, xor_out = reflected(polynomial), unknowns.take(WIDTH), unknowns.take(WIDTH)
         for _ in range(2):
             simulation.cycle(rst=1)
         simulation.cycle(set_poly_i=1, poly_i=polynomial, init_i=init, xor_out_i=xor_out)
-        for _ in range(137):
+        for _ in range({4: 137, 5: 138}[index]):
             simulation.cycle()
         # One beat each, with every number of bytes; then longer ones, so that messages meet in the pipeline.
         sent = messages(unknowns, list(range(9)) + [16, 17, 24, 31, 8, 3], 8)
@@ -89,26 +89,30 @@ def narrow(simulation):
         for message, digest in zip(sent, got, strict=True):
             equal(f"crc64, {polynomial:08x}, {len(message) // 8} bytes", digest, add(serial(init, message, poly), xor_out))
         for keep in range(1, 9):
-            register, data = step_narrow(simulation, unknowns, poly)
+            register, data = step_narrow(simulation, unknowns, poly, index)
             last = unknowns.take(8 * keep)
             [digest] = digests(simulation, [list(beats(last, 64, 8))], {}, 200)
             equal(f"crc64, {polynomial:08x}, a last beat of {keep} bytes after any register", digest,
                   add(serial(serial(register, data, poly), last, poly), xor_out))
 
 
-def step_narrow(simulation, unknowns, poly):
-    """A beat of a message that goes on, then any register `a` and tables' sum `high2`: together they stand for the CRC register
-    that `a` with 64 zero bits behind it leaves, plus the sum. Then a beat more; returns that register and the beat."""
+def step_narrow(simulation, unknowns, poly, index):
+    """A beat of a message that goes on, then any register `a` and tables' sum `high3`: together they stand for the CRC register
+    that `a` with 64 zero bits behind it leaves, plus the sum; with tables of 5 bits two bits of the high half are with `a` instead of zeros.
+    Then a beat more; returns that register and the beat."""
     first = next(beats(unknowns.take(128), 64, 8))
     simulation.cycle(**first)
     for _ in range(4):
         simulation.cycle()
     a, high = unknowns.take(WIDTH), unknowns.take(WIDTH)
     simulation.set_register("unit.a", a)
-    simulation.set_register("unit.high2", high)
+    simulation.set_register("unit.high3", high)
+    shared = unknowns.take(2) if index == 5 else []
+    if shared:
+        simulation.set_register("unit.g_shared.shared3", shared)
     data = unknowns.take(64)
     simulation.cycle(**next(beats(data + [ZERO], 64, 8)))
-    return add(serial(a, [ZERO] * 64, poly), high), data
+    return add(serial(a, [ZERO] * 32 + shared + [ZERO] * (32 - len(shared)), poly), high), data
 
 
 def wide(simulation, polynomial):

@@ -21,7 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = ROOT / "target/rtl-tools/bin"
 # The tools see no absolute path below /tmp, so they get paths from the root.
 OUT = pathlib.Path("target/rtl-proofs")
-NARROW = ["crc/crc_unit", "crc/crc_loader", "crc/crc64"]
+NARROW = ["crc/crc_pkg", "crc/crc_unit", "crc/crc_loader", "crc/crc64"]
 WIDE = ["crc/crc_pkg", "crc/crc_wide"]
 CREDIT = ["common/credit_fifo", "common/credit_sender", "common/credit_link", "formal/credit_proof"]
 TABLE = ["rx/task_table", "formal/task_table_proof"]
@@ -95,12 +95,18 @@ def wide(polynomial):
     return lambda fault: linear("crc_wide", "crc_wide", WIDE, parameters, check, fault), faults
 
 
+def narrow(index):
+    check = lambda circuit: crc.narrow(circuit, index)
+    return lambda fault: linear(f"crc64_of_{index}", "crc64", NARROW, f"-G Index={index}", check, fault), CRC64_FAULTS
+
+
 CRC64_FAULTS = [
-    ("crc/crc_unit", "(word[14] ^ word[15])", "(word[14] & word[15])"),
+    ("crc/crc_unit", "from_high ^ word[p]", "from_high | word[p]"),
     ("crc/crc_unit", "absent_bytes + {3'd0, ~keep[i]}", "absent_bytes + {3'd0, ~keep[i] && i != 3}"),
     ("crc/crc_unit", "hold <= {absent_bytes(keep_i), 3'd0}", "hold <= 7'd0"),
-    ("crc/crc_unit", "{sum[30:0], sum[31] ^ r[31]}", "{sum[30:0], sum[31]}"),
-    ("crc/crc_loader", "at == 8'd135", "at == 8'd134"),
+    ("crc/crc_unit", "first2 ? init_i : sum", "sum"),
+    ("crc/crc_pkg", "{sum[30:0], sum[31] ^ r[31]}", "{sum[30:0], sum[31]}"),
+    ("crc/crc_loader", "at == Last", "at == Last - 8'd1"),
 ]
 GUARD_FAULTS = [
     ("crc/guard", "8*(Bytes-1-i/8)+i%8", "i"),
@@ -139,7 +145,8 @@ def guard(width):
 
 # Name: a proof, which takes a fault or none, and the faults that it must see.
 PROOFS = {
-    "crc64": (lambda fault: linear("crc64", "crc64", NARROW, "", crc.narrow, fault), CRC64_FAULTS),
+    "crc64": narrow(4),
+    "crc64_of_5": narrow(5),
     "crc_wide": wide(crc.POLYNOMIALS[0]),
     "crc_wide_crc32": (wide(crc.POLYNOMIALS[1])[0], []),
     "crc_wide_koopman": (wide(crc.POLYNOMIALS[2])[0], []),

@@ -23,10 +23,10 @@ OUT = pathlib.Path("target/rtl-syn")
 REPORT = ROOT / "rtl/report.json"
 SEEDS = 5
 TOLERANCE = 0.05
-NARROW = ["crc/crc_unit", "crc/crc_loader"]
+NARROW = ["crc/crc_pkg", "crc/crc_unit", "crc/crc_loader"]
 # Name: bits of a beat, 0 where there is none; top module; parameters; files.
 UNITS = {
-    "crc_unit": (64, "crc_unit", {}, ["crc/crc_unit"]),
+    "crc_unit": (64, "crc_unit", {}, ["crc/crc_pkg", "crc/crc_unit"]),
     "crc64": (64, "crc64", {}, NARROW + ["crc/crc64"]),
     "crc_wide": (512, "crc_wide", {}, ["crc/crc_pkg", "crc/crc_wide"]),
     "credit_fifo": (0, "credit_fifo", {}, ["common/credit_fifo"]),
@@ -34,15 +34,18 @@ UNITS = {
     "guard_512": (512, "guard", {"Bytes": 64}, ["crc/crc_pkg", "crc/guard"]),
     "task_table": (0, "task_table", {}, ["rx/task_table"]),
 }
-WIDE = ["crc/crc_pkg", "crc/crc_wide"]
+# What is counted with other parameters for UltraScale+: the RAM of its lookup tables has 32 words.
+ULTRASCALE = {"crc_unit": {"Index": 5}, "crc64": {"Index": 5}}
+WIDE = ["crc/crc_wide"]
 CREDIT = ["common/credit_fifo", "common/front_fifo", "common/credit_sender"]
 CHECK = NARROW + WIDE + CREDIT + ["crc/beat_crc", "crc/crc_pair", "rx/rx_check"]
-PACKET = CHECK + ["common/stream_window", "rx/rx_scout", "rx/rx_poly", "rx/rx_packet"]
+WINDOW = ["common/to_lanes", "common/stream_window"]
+PACKET = CHECK + WINDOW + ["rx/rx_scout", "rx/rx_poly", "rx/rx_packet"]
 for size, buffer in ((64, 65536), (8, 4096)):
     beat = {"Bytes": size}
     held = beat | {"BufferBytes": buffer}
     UNITS |= {
-        f"stream_window_{8 * size}": (8 * size, "stream_window", beat, ["common/stream_window"]),
+        f"stream_window_{8 * size}": (8 * size, "stream_window", beat, WINDOW),
         f"rx_packet_{8 * size}": (8 * size, "rx_packet", beat, PACKET),
         f"rx_buffer_{8 * size}": (8 * size, "rx_buffer", held, CREDIT + ["rx/rx_buffer"]),
         f"rx_checked_{8 * size}": (8 * size, "rx_checked", held, PACKET + ["rx/rx_buffer", "rx/rx_checked"]),
@@ -63,7 +66,7 @@ for size, buffer, whole in ((64, 32768, {"Tasks": 64, "BufferBytes": 16384}), (8
     UNITS |= {
         f"rx_engine_{8 * size}": (8 * size, "rx_engine", held | {"Tasks": TABLES["Tasks"], "Elements": TABLES["Elements"]}, PACKAGES + SNACK + RECEIVE),
         f"tx_{8 * size}": (8 * size, "tx", held | {"R2ts": TABLES["R2ts"]},
-                           PACKAGES + CHECK + ["common/stream_window", "common/sweep_queue"] + TRANSMIT),
+                           PACKAGES + CHECK + WINDOW + ["common/sweep_queue"] + TRANSMIT),
         f"engine_{8 * size}": (8 * size, "engine", held | TABLES | {"RawBytes": min(buffer, 8192)} | whole,
                                PACKAGES + SNACK + RECEIVE + TRANSMIT + ENGINE),
     }
@@ -149,8 +152,9 @@ def measure(name, seeds):
     counts = OUT / f"{name}.counts"
     bare = cells(f"{read}; synth_ecp5 -top {top_module}; flatten", counts)
     # One placement is a look at where a unit is.
+    others = ULTRASCALE.get(name, {})
     xilinx = f"synth_xilinx -family xcup -flatten -noiopad -noclkbuf -top {top_module}"
-    lut6 = cells(f"{read}; {xilinx}", counts) if seeds > 1 else {}
+    lut6 = cells(f"{read_top(top_module, parameters | others, sources)}; {xilinx}", counts) if seeds > 1 else {}
     cells(f"{read_top('harness', {}, f'{sources} {top}')}; synth_ecp5 -top harness -json {netlist}", counts)
     clocks = []
     for seed in range(1, seeds + 1):
@@ -166,6 +170,7 @@ def measure(name, seeds):
         "ff": bare.get("TRELLIS_FF", 0), "bram": bare.get("DP16KD", 0),
         "mhz": clocks, "mhz_median": statistics.median(clocks),
         "gbps": round(bits * statistics.median(clocks) / 1000, 1),
+        **({"ultrascale_plus_parameters": others} if others else {}),
         "ultrascale_plus_cells": {k: v for k, v in sorted(lut6.items()) if re.match(r"LUT\d|RAM|FD|MUXF|CARRY|SRL", k)},
     }
 

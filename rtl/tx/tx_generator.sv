@@ -293,8 +293,9 @@ module tx_generator
   end
   wire [16:0] first_pdu = first_burst < 24'(max_send_i) ? 17'(first_burst) : max_send_i;
   logic [16:0] immediate;
+  logic has_immediate;
   logic [23:0] follows;
-  wire command_go = state == COMMAND_PDU && has_means && (immediate == '0 || req_ready_i);
+  wire command_go = state == COMMAND_PDU && has_means && (!has_immediate || req_ready_i);
   snack_t snack;
   wire snack_go = state == SNACK_PDU && has_means;
 
@@ -309,7 +310,7 @@ module tx_generator
   assign raw_numbered_o = entry.numbered;
   assign data_is_raw_o = state == RAW_DATA;
 
-  assign flies = data_out_go || (command_go && immediate != '0);
+  assign flies = data_out_go || (command_go && has_immediate);
   assign spend = data_out_go || command_go || snack_go || (raw_header_go && raw_first);
   logic follows_burst;
   assign req_valid_o = flies;
@@ -330,7 +331,7 @@ module tx_generator
       .data_o({flown_ends, flown_bytes}),
       .pop_i(fetched_i)
   );
-  assign pdu_valid_o = fetched_i || (command_go && immediate == '0) || snack_go || raw_over;
+  assign pdu_valid_o = fetched_i || (command_go && !has_immediate) || snack_go || raw_over;
   assign pdu_has_data_o = fetched_i || raw_data_go;
   assign pdu_drop_o = fetched_i && drops;
 
@@ -417,6 +418,7 @@ module tx_generator
       LIMIT: state <= PLAN;
       PLAN: begin
         immediate <= immediate_data_i && writes ? first_pdu : '0;
+        has_immediate <= immediate_data_i && writes && first_burst != '0 && max_send_i != '0;
         follows <= !writes || initial_r2t_i ? '0 : first_burst - (immediate_data_i ? 24'(first_pdu) : '0);
         state <= COMMAND_PDU;
       end
@@ -427,7 +429,7 @@ module tx_generator
         flight_tag <= tag;
         flight_first <= first_element;
         flight_known <= 1'b1;
-        if (immediate != '0) follows_burst <= 1'b0;
+        if (has_immediate) follows_burst <= 1'b0;
         state <= NUMBER;
       end
       NUMBER:  if (quiet) state <= faulted || follows == '0 ? SETTLE : UNSOLICITED;
@@ -502,8 +504,9 @@ module tx_generator
                       burst_at);
   end
   always_ff @(posedge clk) begin
-    if (makes) header <= made;
-    else if (header_valid_o && header_ready_i) header <= header_t'({{8 * Bytes{1'b0}}, header} >> (8 * Bytes));
+    // What is in it before a PDU is made does not matter. So the choice whether one is made is not in its way.
+    if (header_idle) header <= made;
+    else if (header_ready_i) header <= header_t'({{8 * Bytes{1'b0}}, header} >> (8 * Bytes));
     if (rst) beats_left <= '0;
     else if (makes) beats_left <= ($clog2(HeaderBeats + 1))'(HeaderBeats);
     else if (!header_idle && header_ready_i) beats_left <= beats_left - 1'b1;

@@ -1,8 +1,8 @@
 // Joins segments of any number of words to a stream of whole beats.
 //
-//   words, data --> [ rotate to the lane behind the last word: 1 or 2 stages ] --> [ ring: 16 rows of a lane for each word ]
-//                                                                                              |
-//                                                             count, data <-- [ beat ] <--row--+
+//   words, data --> [to_lanes: to the lane behind the last word] --> [ ring: 16 rows of a lane for each word ]
+//                                                                                     |
+//                                                    count, data <-- [ beat ] <--row--+
 //
 // A beat leaves whole, or with all that is left; so each begins at lane 0, and nothing is shifted on the way out. A beat that is not full leaves
 // only when nothing follows at once. A beat that waits stays as it is.
@@ -29,7 +29,6 @@ module tx_pack #(
   localparam int unsigned Words = Bytes / 4;
   localparam int unsigned W = $clog2(Bytes) - 1;
   localparam int unsigned Lane = W - 1;
-  localparam int unsigned Stages = (Lane + 1) / 2;
   localparam int unsigned Held = Lane + 5;
 
   // The words that were accepted and have not left, and those of them that are in the ring. A quarter of the ring is for those between.
@@ -43,39 +42,37 @@ module tx_pack #(
   wire [W-1:0] give = flush ? W'(have) : W'(Words);
   assign empty_o = held == '0 && !valid_o;
 
-  // In: each word to its lane. Its row is that of the first word, or the next for lanes below that of the first.
   logic [Lane+3:0] at;
-  logic [Stages:0] in_valid;
-  logic [Stages:0][Lane-1:0] in_lane;
-  logic [Stages:0][3:0] in_row;
-  logic [Stages:0][W-1:0] in_words;
-  logic [Stages:0][Words-1:0] in_keep;
-  logic [Stages:0][Words-1:0][31:0] in_data;
-  always_ff @(posedge clk) begin
-    in_valid[0] <= accept && !rst;
-    {in_row[0], in_lane[0]} <= at;
-    in_words[0] <= words_i;
-    for (int unsigned i = 0; i < Words; i++) in_keep[0][i] <= i < 32'(words_i);
-    in_data[0] <= data_i;
-  end
-  for (genvar s = 0; s < Stages; s++) begin : g_in
-    wire [1:0] by = 2'(in_lane[s] >> (2 * s));
-    always_ff @(posedge clk) begin
-      in_valid[s+1] <= in_valid[s] && !rst;
-      {in_row[s+1], in_lane[s+1], in_words[s+1]} <= {in_row[s], in_lane[s], in_words[s]};
-      for (int unsigned i = 0; i < Words; i++) begin
-        in_keep[s+1][i] <= in_keep[s][Lane'(i-32'(by)*4**s)];
-        in_data[s+1][i] <= in_data[s][Lane'(i-32'(by)*4**s)];
-      end
-    end
-  end
+  logic arrives, under_way;
+  logic [W-1:0] arrived;
+  logic [Words-1:0] write;
+  logic [Words-1:0][3:0] write_row;
+  logic [Words-1:0][31:0] write_data;
+  to_lanes #(
+      .Lanes(Words),
+      .Width(32),
+      .Note(W)
+  ) in (
+      .clk,
+      .rst,
+      .valid_i(accept),
+      .at_i(at),
+      .count_i(words_i),
+      .note_i(words_i),
+      .data_i,
+      .valid_o(arrives),
+      .note_o(arrived),
+      .write_o(write),
+      .row_o(write_row),
+      .data_o(write_data),
+      .under_way_o(under_way)
+  );
 
   logic [3:0] row;
   for (genvar i = 0; i < Words; i++) begin : g_lane
     logic [31:0] ram[16];
-    wire [3:0] write_row = in_row[Stages] + 4'(i < 32'(in_lane[Stages]));
     always_ff @(posedge clk) begin
-      if (in_valid[Stages] && in_keep[Stages][i]) ram[write_row] <= in_data[Stages][i];
+      if (write[i]) ram[write_row[i]] <= write_data[i];
       if (load) data_o[32*i+:32] <= ram[row];
     end
   end
@@ -83,7 +80,7 @@ module tx_pack #(
   always_ff @(posedge clk) begin
     if (load) count_o <= {give, 2'b00};
     valid_o <= !rst && (load || (valid_o && !ready_i));
-    flush <= !rst && !flush && !valid_i && in_valid == '0 && have != '0 && !full && (!valid_o || ready_i);
+    flush <= !rst && !flush && !valid_i && !under_way && have != '0 && !full && (!valid_o || ready_i);
     if (rst) begin
       held <= '0;
       have <= '0;
@@ -91,7 +88,7 @@ module tx_pack #(
       row  <= '0;
     end else begin
       held <= held + (accept ? Held'(words_i) : '0) - (load ? Held'(give) : '0);
-      have <= have + (in_valid[Stages] ? Held'(in_words[Stages]) : '0) - (load ? Held'(give) : '0);
+      have <= have + (arrives ? Held'(arrived) : '0) - (load ? Held'(give) : '0);
       if (accept) at <= at + (Lane + 4)'(words_i);
       else if (flush) at <= {at[Lane+3:Lane] + 4'd1, Lane'(0)};
       if (load) row <= row + 4'd1;

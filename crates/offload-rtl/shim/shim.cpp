@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstring>
 #include "Vcrc64.h"
+#include "Vcrc64_of_5.h"
 #include "Vcrc_wide_crc32.h"
 #include "Vcrc_wide_crc32c.h"
 #include "Vcrc_wide_koopman.h"
@@ -171,10 +172,8 @@ template <class Model> static Simulation<Model> *enter(void *simulation) {
   return entered;
 }
 
-extern "C" void *crc64_new(int seed) { return new Simulation<Vcrc64>(seed); }
-extern "C" void crc64_free(void *simulation) { delete static_cast<Simulation<Vcrc64> *>(simulation); }
-extern "C" void crc64_cycle(void *simulation, const Crc64In *in, CrcOut *out) {
-  Vcrc64 &model = enter<Vcrc64>(simulation)->model;
+template <class Model> static void narrow_cycle(void *simulation, const Crc64In *in, CrcOut *out) {
+  Model &model = enter<Model>(simulation)->model;
   model.rst = in->rst;
   model.set_poly_i = in->set_poly;
   model.poly_i = in->polynomial;
@@ -192,6 +191,15 @@ extern "C" void crc64_cycle(void *simulation, const Crc64In *in, CrcOut *out) {
   model.clk = 1;
   model.eval();
 }
+
+#define NARROW(name)                                                                                        \
+  extern "C" void *name##_new(int seed) { return new Simulation<V##name>(seed); }                           \
+  extern "C" void name##_free(void *simulation) { delete static_cast<Simulation<V##name> *>(simulation); }  \
+  extern "C" void name##_cycle(void *simulation, const Crc64In *in, CrcOut *out) {                          \
+    narrow_cycle<V##name>(simulation, in, out);                                                             \
+  }
+NARROW(crc64)
+NARROW(crc64_of_5)
 
 template <class Model> static void wide_cycle(void *simulation, const CrcWideIn *in, CrcOut *out) {
   Model &model = enter<Model>(simulation)->model;

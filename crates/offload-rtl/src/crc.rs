@@ -41,6 +41,7 @@ struct CrcOut {
 }
 
 model!(CRC64, Crc64In, CrcOut, crc64_new, crc64_free, crc64_cycle);
+model!(CRC64_OF_5, Crc64In, CrcOut, crc64_of_5_new, crc64_of_5_free, crc64_of_5_cycle);
 model!(WIDE_CRC32C, CrcWideIn, CrcOut, crc_wide_crc32c_new, crc_wide_crc32c_free, crc_wide_crc32c_cycle);
 model!(WIDE_CRC32, CrcWideIn, CrcOut, crc_wide_crc32_new, crc_wide_crc32_free, crc_wide_crc32_cycle);
 model!(WIDE_KOOPMAN, CrcWideIn, CrcOut, crc_wide_koopman_new, crc_wide_koopman_free, crc_wide_koopman_cycle);
@@ -93,13 +94,26 @@ pub struct Beat64 {
     pub last: bool,
 }
 
+/// Bits of the address of a table of `crc64`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TableBits {
+    /// For the RAM of an ECP5.
+    Four,
+    /// For that of UltraScale+.
+    Five,
+}
+
 /// `crc64`: 64 bits in each cycle, any polynomial.
 pub struct Crc64(Model<Crc64In, CrcOut>);
 
 impl Crc64 {
     /// After power-up, with random contents from `seed`, and a reset. It accepts nothing before `set_polynomial`.
-    pub fn new(seed: u16) -> Self {
-        let mut model = Model::new(CRC64, seed);
+    pub fn new(tables: TableBits, seed: u16) -> Self {
+        let functions = match tables {
+            TableBits::Four => CRC64,
+            TableBits::Five => CRC64_OF_5,
+        };
+        let mut model = Model::new(functions, seed);
         for _ in 0..2 {
             model.cycle(&Crc64In { rst: 1, ..Crc64In::default() });
         }

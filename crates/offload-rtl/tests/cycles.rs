@@ -10,7 +10,8 @@ use std::path::Path;
 use common::{BOTH_DIGESTS, Bench, open_conn};
 use offload::encoding::{OpenConn, SglElement, conn_flags, task_flags};
 use offload_rtl::{
-    Beat64, BeatWide, Crc64, CrcWide, Polynomial, Ports, RtlEngine, RxPacket, RxSettings, Verdict, Width,
+    Beat64, BeatWide, Crc64, CrcWide, Polynomial, Ports, RtlEngine, RxPacket, RxSettings, TableBits, Verdict,
+    Width,
 };
 use serde_json::{Value, json};
 
@@ -172,7 +173,7 @@ fn latency(mut cycle: impl FnMut(bool) -> Option<u32>) -> usize {
 }
 
 fn measure() -> Value {
-    let mut narrow = Crc64::new(1);
+    let mut narrow = Crc64::new(TableBits::Four, 1);
     let set_poly = narrow.set_polynomial(Polynomial::Crc32c.value(), ONES, ONES);
     let mut wide = CrcWide::new(Polynomial::Crc32c, ONES, ONES, 1);
     let beat = Beat64 { data: [0; 8], keep: 0xff, last: true };
