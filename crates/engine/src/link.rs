@@ -28,6 +28,7 @@ use iscsi_core::digest::{DIGEST_BYTES, DigestScope};
 use iscsi_core::pdu_reader::{DigestCounts, FramingError, PduReader, RxPdu};
 use iscsi_core::pdu_writer::{PduWriter, TxPdu};
 use iscsi_core::wire::{Bhs, MAX_AHS_LENGTH, padded_length};
+use smallvec::SmallVec;
 
 use crate::driver::{Driver, Token};
 use crate::packing::{Packing, Progress};
@@ -480,11 +481,10 @@ impl Link {
             self.buffer = fresh;
             return;
         }
-        let mut aside = [0; MOVE_BYTES];
-        aside[..held].copy_from_slice(&self.buffer);
+        let aside: SmallVec<[u8; MOVE_BYTES]> = SmallVec::from_slice(&self.buffer);
         self.buffer = BytesMut::new();
         self.buffer = self.take_buffer(needed);
-        self.buffer.extend_from_slice(&aside[..held]);
+        self.buffer.extend_from_slice(&aside);
     }
 
     fn take_buffer(&mut self, needed: usize) -> BytesMut {

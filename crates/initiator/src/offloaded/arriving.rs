@@ -61,6 +61,8 @@ impl Agent {
             self.fail("the engine reports data that it has not placed");
             return None;
         }
+        // The session ends the command for it, or has ended it just now.
+        self.ended += 1;
         Some(Event::Executed { response, sense, data })
     }
 

@@ -102,6 +102,8 @@ pub(crate) struct Agent {
     /// What the engine has reported and the session has not got yet.
     completions: VecDeque<Completion>,
     unanswered: Unanswered,
+    /// Ends of commands that are known here: those that the engine has reported, and those of which [`Agent::forget_ended`] has learned.
+    ended: u64,
     failure: Option<String>,
 }
 
@@ -158,6 +160,7 @@ impl Agent {
             outgoing: VecDeque::new(),
             completions: VecDeque::new(),
             unanswered: Unanswered::new(config.recovery_timeout),
+            ended: 0,
             failure: None,
         };
         agent.engine.advance(micros(now));
@@ -242,6 +245,19 @@ impl Agent {
 
     /// The session may have ended tasks by itself (an abort, a timeout): takes them out of the engine.
     pub(crate) fn forget_ended(&mut self, session: &InitiatorSession) {
+        if self.ended != session.commands_ended() {
+            self.ended = session.commands_ended();
+            self.abandon_ended(session);
+        }
+        let max_send = session.params().max_send_data_segment_length;
+        let buffer_bytes = self.engine.caps().buffer_bytes;
+        if max_send.min(buffer_bytes) != self.max_send.min(buffer_bytes) {
+            self.max_send = max_send;
+            self.set_params();
+        }
+    }
+
+    fn abandon_ended(&mut self, session: &InitiatorSession) {
         let mut ended = Vec::new();
         for task in self.memory.tasks_mut().filter(|task| !task.abandoned) {
             if session.command_of(task.itt).is_none() {
@@ -253,12 +269,6 @@ impl Agent {
             // Its TASK_DONE may be waiting for us; then the engine has no such task any more.
             let abort = Abort { conn: CONN, itt: itt.0, user: AT_ONCE };
             self.execute(DescriptorKind::ABORT, &abort.emit());
-        }
-        let max_send = session.params().max_send_data_segment_length;
-        let buffer_bytes = self.engine.caps().buffer_bytes;
-        if max_send.min(buffer_bytes) != self.max_send.min(buffer_bytes) {
-            self.max_send = max_send;
-            self.set_params();
         }
     }
 

@@ -19,6 +19,8 @@ pub(super) struct CommandFlow {
     write_bytes: u64,
     /// Their weight for the scheduler, bytes.
     sent_bytes: u64,
+    /// How many commands that were sent have ended so far.
+    ended: u64,
 }
 
 impl CommandFlow {
@@ -62,6 +64,7 @@ impl CommandFlow {
     /// A command that was sent is completed, or waits again.
     pub(crate) fn end(&mut self, task: &Task) {
         self.sent -= 1;
+        self.ended += 1;
         self.write_bytes -= task.command.write.len() as u64;
         self.sent_bytes -= task.weight();
     }
@@ -74,6 +77,11 @@ impl CommandFlow {
     /// Commands sent and not completed.
     pub(crate) fn sent(&self) -> usize {
         self.sent
+    }
+
+    /// How many commands that were sent are completed, or wait again, so far.
+    pub(crate) fn ended(&self) -> u64 {
+        self.ended
     }
 
     /// Write data of the commands sent and not completed, bytes.

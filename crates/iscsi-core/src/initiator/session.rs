@@ -203,6 +203,12 @@ impl InitiatorSession {
         self.tasks.task(itt).filter(|task| task.cmd_sn.is_some()).map(|task| &task.command)
     }
 
+    /// How many commands that were sent have ended so far. An engine that sends in place of this session compares it with the ends that
+    /// it has reported itself.
+    pub fn commands_ended(&self) -> u64 {
+        self.commands.ended()
+    }
+
     /// Write data of commands that were sent and have not completed, bytes: apart from headers, this bounds what the session can
     /// have queued for sending.
     pub fn outstanding_write_bytes(&self) -> u64 {
