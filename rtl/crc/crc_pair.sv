@@ -45,9 +45,17 @@ module crc_pair #(
     assign data_ready_o = data;
     wire valid = data ? data_valid_i : header_valid_i;
     wire last = data ? data_last_i : header_last_i;
+    // The choice has a cycle of its own: the unit's mask is the reset of its first registers, and far from here.
+    logic chosen_valid, chosen_last;
+    logic [Bytes/4-1:0] chosen_keep;
+    logic [8*Bytes-1:0] chosen_data;
     always_ff @(posedge clk) begin
       begun <= !clear && (valid ? !last : begun);
       if (!begun) begun_data <= data;
+      chosen_valid <= valid && !clear;
+      chosen_last  <= last;
+      chosen_keep  <= data ? data_keep_i : header_keep_i;
+      chosen_data  <= data ? data_data_i : header_data_i;
     end
     beat_crc #(
         .Bytes(Bytes),
@@ -58,11 +66,11 @@ module crc_pair #(
         .restart_i,
         .set_i,
         .poly_i,
-        .valid_i(valid),
+        .valid_i(chosen_valid),
         .ready_o(unused_ready),
-        .last_i(last),
-        .keep_i(data ? data_keep_i : header_keep_i),
-        .data_i(data ? data_data_i : header_data_i),
+        .last_i(chosen_last),
+        .keep_i(chosen_keep),
+        .data_i(chosen_data),
         .digest_valid_o(digest_valid),
         .digest_o(header_digest_o)
     );
