@@ -104,13 +104,13 @@ module crc_unit #(
     assign word[p] = ram[address[Index*p+:Index]];
     always_ff @(posedge clk) if (table_we_i[p]) ram[table_addr_i[Chain]] <= table_data_i[Chain];
   end
-  // What the high half leaves, and the register behind the beat whose low half is in `a`.
-  logic [31:0] from_high, sum;
+  // What the high half leaves, and the low one with what lies in the other tables.
+  logic [31:0] from_high, from_low;
   always_comb begin
     from_high = '0;
     for (int unsigned p = High; p < Tables; p++) from_high = from_high ^ word[p];
-    sum = high3;
-    for (int unsigned p = 0; p < High; p++) sum = sum ^ word[p];
+    from_low = '0;
+    for (int unsigned p = 0; p < High; p++) from_low = from_low ^ word[p];
   end
 
   always_ff @(posedge clk) begin
@@ -125,7 +125,8 @@ module crc_unit #(
     done3   <= v2 && last2 && !rst;
     absent3 <= absent2;
     if (v2) begin
-      a <= low2 ^ (first2 ? init_i : sum);
+      // What is known without the tables first, so that two lookup tables are behind their RAM.
+      a <= (low2 ^ (first2 ? init_i : high3)) ^ (first2 ? '0 : from_low);
       high3 <= high2;
     end
   end
@@ -136,7 +137,7 @@ module crc_unit #(
   logic busy;
   always_ff @(posedge clk) begin
     if (done3) begin
-      r <= sum;
+      r <= from_low ^ high3;
       left <= {absent3, 3'd0};
     end else if (left != 7'd0) begin
       r <= crc_pkg::unstep(r, poly_i);

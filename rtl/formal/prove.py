@@ -104,7 +104,7 @@ CRC64_FAULTS = [
     ("crc/crc_unit", "from_high ^ word[p]", "from_high | word[p]"),
     ("crc/crc_unit", "absent_bytes + {3'd0, ~keep[i]}", "absent_bytes + {3'd0, ~keep[i] && i != 3}"),
     ("crc/crc_unit", "hold <= {absent_bytes(keep_i), 3'd0}", "hold <= 7'd0"),
-    ("crc/crc_unit", "first2 ? init_i : sum", "sum"),
+    ("crc/crc_unit", "first2 ? '0 : from_low", "from_low"),
     ("crc/crc_pkg", "{sum[30:0], sum[31] ^ r[31]}", "{sum[30:0], sum[31]}"),
     ("crc/crc_loader", "at == Last", "at == Last - 8'd1"),
 ]
