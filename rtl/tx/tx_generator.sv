@@ -293,6 +293,7 @@ module tx_generator
   end
   wire [16:0] first_pdu = first_burst < 24'(max_send_i) ? 17'(first_burst) : max_send_i;
   logic [16:0] immediate;
+  // `immediate` is not zero. In a register of its own: the comparison would be in the way of the choice.
   logic has_immediate;
   logic [23:0] follows;
   wire command_go = state == COMMAND_PDU && has_means && (!has_immediate || req_ready_i);

@@ -172,6 +172,22 @@ template <class Model> static Simulation<Model> *enter(void *simulation) {
   return entered;
 }
 
+template <class Model> static Simulation<Model> *plain(int seed) { return new Simulation<Model>(seed); }
+// An assert that fails is counted here, and the test reads the count; Verilator's own way is to end the process.
+template <class Model> static Simulation<Model> *asserted(int seed) {
+  auto *simulation = new Simulation<Model>(seed);
+  simulation->context.fatalOnError(false);
+  return simulation;
+}
+
+// The functions of a model: how it is made, what a cycle is, and what that takes and gives.
+#define MODEL(name, make, cycle, In, Out)                                                                   \
+  extern "C" void *name##_new(int seed) { return make<V##name>(seed); }                                     \
+  extern "C" void name##_free(void *simulation) { delete static_cast<Simulation<V##name> *>(simulation); }  \
+  extern "C" void name##_cycle(void *simulation, const In *in, Out *out) {                                  \
+    cycle<V##name>(simulation, in, out);                                                                    \
+  }
+
 template <class Model> static void narrow_cycle(void *simulation, const Crc64In *in, CrcOut *out) {
   Model &model = enter<Model>(simulation)->model;
   model.rst = in->rst;
@@ -192,14 +208,8 @@ template <class Model> static void narrow_cycle(void *simulation, const Crc64In 
   model.eval();
 }
 
-#define NARROW(name)                                                                                        \
-  extern "C" void *name##_new(int seed) { return new Simulation<V##name>(seed); }                           \
-  extern "C" void name##_free(void *simulation) { delete static_cast<Simulation<V##name> *>(simulation); }  \
-  extern "C" void name##_cycle(void *simulation, const Crc64In *in, CrcOut *out) {                          \
-    narrow_cycle<V##name>(simulation, in, out);                                                             \
-  }
-NARROW(crc64)
-NARROW(crc64_of_5)
+MODEL(crc64, plain, narrow_cycle, Crc64In, CrcOut)
+MODEL(crc64_of_5, plain, narrow_cycle, Crc64In, CrcOut)
 
 template <class Model> static void wide_cycle(void *simulation, const CrcWideIn *in, CrcOut *out) {
   Model &model = enter<Model>(simulation)->model;
@@ -219,22 +229,9 @@ template <class Model> static void wide_cycle(void *simulation, const CrcWideIn 
   model.eval();
 }
 
-#define WIDE(name)                                                                                          \
-  extern "C" void *name##_new(int seed) { return new Simulation<V##name>(seed); }                           \
-  extern "C" void name##_free(void *simulation) { delete static_cast<Simulation<V##name> *>(simulation); }  \
-  extern "C" void name##_cycle(void *simulation, const CrcWideIn *in, CrcOut *out) {                        \
-    wide_cycle<V##name>(simulation, in, out);                                                               \
-  }
-WIDE(crc_wide_crc32c)
-WIDE(crc_wide_crc32)
-WIDE(crc_wide_koopman)
-
-// An assert that fails is counted here, and the test reads the count; Verilator's own way is to end the process.
-template <class Model> static Simulation<Model> *asserted(int seed) {
-  auto *simulation = new Simulation<Model>(seed);
-  simulation->context.fatalOnError(false);
-  return simulation;
-}
+MODEL(crc_wide_crc32c, plain, wide_cycle, CrcWideIn, CrcOut)
+MODEL(crc_wide_crc32, plain, wide_cycle, CrcWideIn, CrcOut)
+MODEL(crc_wide_koopman, plain, wide_cycle, CrcWideIn, CrcOut)
 
 extern "C" void *credit_link_new(int seed) { return asserted<Vcredit_link>(seed); }
 extern "C" void credit_link_free(void *simulation) { delete static_cast<Simulation<Vcredit_link> *>(simulation); }
@@ -301,14 +298,8 @@ template <class Model> static void guard_cycle(void *simulation, const GuardIn *
   model.eval();
 }
 
-#define GUARD(name)                                                                                         \
-  extern "C" void *name##_new(int seed) { return new Simulation<V##name>(seed); }                           \
-  extern "C" void name##_free(void *simulation) { delete static_cast<Simulation<V##name> *>(simulation); }  \
-  extern "C" void name##_cycle(void *simulation, const GuardIn *in, GuardOut *out) {                        \
-    guard_cycle<V##name>(simulation, in, out);                                                              \
-  }
-GUARD(guard64)
-GUARD(guard512)
+MODEL(guard64, plain, guard_cycle, GuardIn, GuardOut)
+MODEL(guard512, plain, guard_cycle, GuardIn, GuardOut)
 
 template <class Model> static void rx_packet_cycle(void *pointer, const RxPacketIn *in, RxPacketOut *out) {
   auto *simulation = enter<Model>(pointer);
@@ -342,17 +333,11 @@ template <class Model> static void rx_packet_cycle(void *pointer, const RxPacket
   out->failed = simulation->context.errorCount();
 }
 
-#define RX_PACKET(name)                                                                                     \
-  extern "C" void *name##_new(int seed) { return asserted<V##name>(seed); }                                 \
-  extern "C" void name##_free(void *simulation) { delete static_cast<Simulation<V##name> *>(simulation); }  \
-  extern "C" void name##_cycle(void *simulation, const RxPacketIn *in, RxPacketOut *out) {                  \
-    rx_packet_cycle<V##name>(simulation, in, out);                                                          \
-  }
-RX_PACKET(rx_packet64)
-RX_PACKET(rx_packet512)
+MODEL(rx_packet64, asserted, rx_packet_cycle, RxPacketIn, RxPacketOut)
+MODEL(rx_packet512, asserted, rx_packet_cycle, RxPacketIn, RxPacketOut)
 // Its ports are those of the packet controller.
-RX_PACKET(rx_checked64)
-RX_PACKET(rx_checked512)
+MODEL(rx_checked64, asserted, rx_packet_cycle, RxPacketIn, RxPacketOut)
+MODEL(rx_checked512, asserted, rx_packet_cycle, RxPacketIn, RxPacketOut)
 
 extern "C" void *snack_table_new(int seed) { return asserted<Vsnack_table>(seed); }
 extern "C" void snack_table_free(void *simulation) { delete static_cast<Simulation<Vsnack_table> *>(simulation); }
@@ -593,22 +578,10 @@ template <class Model> static void rx_engine_cycle(void *pointer, const RxEngine
   out->failed = simulation->context.errorCount();
 }
 
-#define TX(name)                                                                                            \
-  extern "C" void *name##_new(int seed) { return asserted<V##name>(seed); }                                 \
-  extern "C" void name##_free(void *simulation) { delete static_cast<Simulation<V##name> *>(simulation); }  \
-  extern "C" void name##_cycle(void *simulation, const TxIn *in, TxOut *out) {                              \
-    tx_cycle<V##name>(simulation, in, out);                                                                 \
-  }
-TX(tx64)
-TX(tx512)
-#define RX_ENGINE(name)                                                                                     \
-  extern "C" void *name##_new(int seed) { return asserted<V##name>(seed); }                                 \
-  extern "C" void name##_free(void *simulation) { delete static_cast<Simulation<V##name> *>(simulation); }  \
-  extern "C" void name##_cycle(void *simulation, const RxEngineIn *in, RxEngineOut *out) {                  \
-    rx_engine_cycle<V##name>(simulation, in, out);                                                          \
-  }
-RX_ENGINE(rx_engine64)
-RX_ENGINE(rx_engine512)
+MODEL(tx64, asserted, tx_cycle, TxIn, TxOut)
+MODEL(tx512, asserted, tx_cycle, TxIn, TxOut)
+MODEL(rx_engine64, asserted, rx_engine_cycle, RxEngineIn, RxEngineOut)
+MODEL(rx_engine512, asserted, rx_engine_cycle, RxEngineIn, RxEngineOut)
 
 template <class Model> static void engine_tx_cycle(void *pointer, const EngineTxIn *in, EngineTxOut *out) {
   auto *simulation = enter<Model>(pointer);
@@ -648,14 +621,8 @@ template <class Model> static void engine_tx_cycle(void *pointer, const EngineTx
   out->tx.failed = simulation->context.errorCount();
 }
 
-#define ENGINE_TX(name)                                                                                     \
-  extern "C" void *name##_new(int seed) { return asserted<V##name>(seed); }                                 \
-  extern "C" void name##_free(void *simulation) { delete static_cast<Simulation<V##name> *>(simulation); }  \
-  extern "C" void name##_cycle(void *simulation, const EngineTxIn *in, EngineTxOut *out) {                  \
-    engine_tx_cycle<V##name>(simulation, in, out);                                                          \
-  }
-ENGINE_TX(engine_tx64)
-ENGINE_TX(engine_tx512)
+MODEL(engine_tx64, asserted, engine_tx_cycle, EngineTxIn, EngineTxOut)
+MODEL(engine_tx512, asserted, engine_tx_cycle, EngineTxIn, EngineTxOut)
 
 // An engine, which can write a waveform.
 template <class Model> struct Engine : Simulation<Model> {

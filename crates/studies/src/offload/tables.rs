@@ -215,8 +215,8 @@ fn table_3(report: &Report) -> Vec<Block> {
         Block::Table(table),
         Block::Text(
             "crc_unit has a polynomial that is exchanged at run time, crc64 its loader as well; crc_wide has one that is built in. Tables of \
-             crc_unit and crc64 have 16 words on an ECP5 and 32 on UltraScale+, as many as the RAM of a lookup table. rx_checked is the packet controller with the Rx buffer behind it: everything before the command table. tx is the transmit module \
-             without that table, with room for 512 R2Ts; its Tx buffer is that of the paper at 64 bit, and 32 KiB at 512."
+             crc_unit and crc64 have 16 words on an ECP5 and 32 on UltraScale+, as many as the RAM of a lookup table. rx_checked is the \
+             packet controller with the Rx buffer behind it: everything before the command table. tx is the transmit module without that table, with room for 512 R2Ts; its Tx buffer is that of the paper at 64 bit, and 32 KiB at 512."
                 .to_owned(),
         ),
     ]
