@@ -547,6 +547,8 @@ module tx_generator
       else $error("tx_generator: a number is taken while the window is closed");
       assert (!data_out_go || burst_left != '0)
       else $error("tx_generator: a Data-Out of nothing");
+      assert (state != COMMAND_PDU || has_immediate == (immediate != '0))
+      else $error("tx_generator: has_immediate is not what immediate says");
     end
   end
 `endif
