@@ -43,7 +43,14 @@ placement=(rx/rx_buffer.sv rx/rx_checked.sv rx/rx_feed.sv rx/rx_move.sv rx/rx_wa
 for bytes in 8 64; do
   lint rx_engine -GBytes=$bytes -GElements=65536 common/engine_pkg.sv tx/tx_pkg.sv "${narrow[@]}" "${wide[@]}" "${credit[@]}" \
     "${rx[@]}" common/sweep_queue.sv "${placement[@]}"
-  lint engine -GBytes=$bytes -GBufferBytes=$((bytes == 8 ? 4096 : 65536)) common/engine_pkg.sv tx/tx_pkg.sv "${narrow[@]}" "${wide[@]}" \
-    "${credit[@]}" "${rx[@]}" "${tx[@]}" "${placement[@]}" tx/tx.sv \
-    engine/{engine_control,raw_store,mem_share,engine_tx,engine}.sv
+done
+engine=(common/engine_pkg.sv tx/tx_pkg.sv "${narrow[@]}" "${wide[@]}" "${credit[@]}" "${rx[@]}" "${tx[@]}" "${placement[@]}" tx/tx.sv
+  engine/{engine_control,raw_store,mem_share,engine_tx,engine}.sv)
+lint engine -GBytes=8 -GBufferBytes=4096 "${engine[@]}"
+lint engine -GBytes=64 -GBufferBytes=65536 "${engine[@]}"
+# As they are synthesised.
+for name in engine_64 engine_512; do
+  mapfile -t parameters < <(python3 -c 'import json, sys
+for of in json.load(open("rtl/ecp5.json"))[sys.argv[1]].items(): print("-G%s=%s" % of)' "$name")
+  lint engine "${parameters[@]}" "${engine[@]}"
 done

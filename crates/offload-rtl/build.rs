@@ -11,8 +11,17 @@ mod models {
     use std::path::{Path, PathBuf};
     use std::process::Command;
 
-    /// A model: its name, its top module, its parameters, its files below `rtl`.
-    type Model = (&'static str, &'static str, &'static [&'static str], &'static [&'static [&'static str]]);
+    /// Files below `rtl`.
+    type Files = &'static [&'static [&'static str]];
+    /// A model: its name, its top module, its parameters, its files.
+    type Row = (&'static str, &'static str, &'static [&'static str], Files);
+
+    struct Model {
+        prefix: &'static str,
+        top: &'static str,
+        parameters: Vec<String>,
+        files: Files,
+    }
 
     const PACKAGES: &[&str] = &["common/engine_pkg", "tx/tx_pkg"];
     const NARROW: &[&str] = &["crc/crc_pkg", "crc/crc_unit", "crc/crc_loader"];
@@ -53,7 +62,10 @@ mod models {
     const ENGINE: &[&str] =
         &["engine/engine_control", "engine/raw_store", "engine/mem_share", "engine/engine_tx"];
 
-    const MODELS: &[Model] = &[
+    const WHOLE: Files =
+        &[NARROW, WIDE, CREDIT, SHARED, RX, BUFFER, TX, SNACK, PLACEMENT, ENGINE, &["engine/engine"]];
+
+    const MODELS: &[Row] = &[
         ("Vcrc64", "crc64", &[], &[NARROW, &["crc/crc64"]]),
         ("Vcrc64_of_5", "crc64", &["Index=5"], &[NARROW, &["crc/crc64"]]),
         ("Vcrc_wide_crc32c", "crc_wide", &["Poly=32'h82f63b78"], &[&["crc/crc_pkg"], WIDE]),
@@ -78,18 +90,8 @@ mod models {
             &[NARROW, WIDE, CREDIT, SHARED, RX, BUFFER],
         ),
         ("Vsnack_table", "snack_table", &["Entries=256"], &[&["common/sweep_queue"], SNACK]),
-        (
-            "Vengine64",
-            "engine",
-            &["Bytes=8", "BufferBytes=4096", "Elements=65536"],
-            &[NARROW, WIDE, CREDIT, SHARED, RX, BUFFER, TX, SNACK, PLACEMENT, ENGINE, &["engine/engine"]],
-        ),
-        (
-            "Vengine512",
-            "engine",
-            &["Bytes=64", "BufferBytes=65536", "Elements=65536"],
-            &[NARROW, WIDE, CREDIT, SHARED, RX, BUFFER, TX, SNACK, PLACEMENT, ENGINE, &["engine/engine"]],
-        ),
+        ("Vengine64", "engine", &["Bytes=8", "BufferBytes=4096", "Elements=65536"], WHOLE),
+        ("Vengine512", "engine", &["Bytes=64", "BufferBytes=65536", "Elements=65536"], WHOLE),
         (
             "Vengine_tx64",
             "engine_tx",
@@ -118,8 +120,9 @@ mod models {
         ),
     ];
 
-    /// The models that can write a waveform.
-    const TRACED: &[&str] = &["Vengine64", "Vengine512"];
+    /// The engines as they are synthesised: a model, and its parameters in `rtl/ecp5.json`.
+    const SYNTHESISED: [(&str, &str); 2] =
+        [("Vengine64_ecp5", "engine_64"), ("Vengine512_ecp5", "engine_512")];
 
     /// Set where the code is only checked: then nothing is translated, so no tool is needed, and nothing can be linked.
     const UNLINKED: &str = "OFFLOAD_RTL_UNLINKED";
@@ -140,12 +143,15 @@ mod models {
         for folder in ["crc", "common", "engine", "rx", "snack", "tx"] {
             println!("cargo::rerun-if-changed={}", root.join("rtl").join(folder).display());
         }
-        println!("cargo::rerun-if-changed={}", root.join("rtl/requirements.txt").display());
-        for model in MODELS {
-            build_model(&root, &verilator, &out.join(model.0), model);
+        for file in ["requirements.txt", "ecp5.json"] {
+            println!("cargo::rerun-if-changed={}", root.join("rtl").join(file).display());
+        }
+        let models = models(&root);
+        for model in &models {
+            build_model(&root, &verilator, &out.join(model.prefix), model);
         }
         let mut library = compiler(&verilator);
-        library.includes(MODELS.iter().map(|model| out.join(model.0)));
+        library.includes(models.iter().map(|model| out.join(model.prefix)));
         for file in ["verilated.cpp", "verilated_threads.cpp", "verilated_fst_c.cpp"] {
             library.file(verilator.join("include").join(file));
         }
@@ -154,9 +160,27 @@ mod models {
         println!("cargo::rustc-link-lib=lz4\ncargo::rustc-link-lib=z");
     }
 
+    fn models(root: &Path) -> Vec<Model> {
+        let text = std::fs::read_to_string(root.join("rtl/ecp5.json")).expect("rtl/ecp5.json is readable");
+        let engines: serde_json::Value = serde_json::from_str(&text).expect("rtl/ecp5.json is JSON");
+        let synthesised = SYNTHESISED.into_iter().map(|(prefix, name)| {
+            let parameters = engines[name].as_object().expect("an engine of rtl/ecp5.json");
+            let parameters = parameters.iter().map(|(name, value)| format!("{name}={value}")).collect();
+            Model { prefix, top: "engine", parameters, files: WHOLE }
+        });
+        let plain = MODELS.iter().map(|&(prefix, top, parameters, files)| Model {
+            prefix,
+            top,
+            parameters: parameters.iter().map(ToString::to_string).collect(),
+            files,
+        });
+        plain.chain(synthesised).collect()
+    }
+
     fn compiler(verilator: &Path) -> cc::Build {
         let mut library = cc::Build::new();
-        library.cpp(true).std("c++17").opt_level(1).warnings(false);
+        // Nobody steps through a translated circuit. What a debugger wants made the build half as long again, and the models three times as large.
+        library.cpp(true).std("c++17").opt_level(1).warnings(false).debug(false);
         library.include(verilator.join("include")).include(verilator.join("include/vltstd"));
         library.define("VL_TIME_CONTEXT", None).define("VM_TRACE", "1").define("VM_TRACE_FST", "1");
         library
@@ -164,9 +188,8 @@ mod models {
 
     /// Makes the library of a model in `folder`, unless it is there and was made from the same things.
     fn build_model(root: &Path, verilator: &Path, folder: &Path, model: &Model) {
-        let (prefix, _, _, files) = model;
         let sources: Vec<PathBuf> =
-            files.iter().copied().flatten().map(|file| root.join(format!("rtl/{file}.sv"))).collect();
+            model.files.iter().copied().flatten().map(|file| root.join(format!("rtl/{file}.sv"))).collect();
         let translation = translation(verilator, folder, model, &sources);
         let mut library = compiler(verilator);
         let read = |path: &PathBuf| std::fs::read_to_string(path).expect("a source of rtl/ is readable");
@@ -179,11 +202,11 @@ mod models {
         if !std::fs::read_to_string(&stamp).is_ok_and(|before| before == made_from) {
             translate(translation, folder);
             library.include(folder).files(generated(folder)).out_dir(folder).cargo_metadata(false);
-            library.compile(prefix);
+            library.compile(model.prefix);
             std::fs::write(stamp, made_from).expect("the folder of the model is writable");
         }
         println!("cargo::rustc-link-search=native={}", folder.display());
-        println!("cargo::rustc-link-lib=static={prefix}");
+        println!("cargo::rustc-link-lib=static={}", model.prefix);
     }
 
     /// The folder of the package: it has `bin` and `include`.
@@ -199,20 +222,16 @@ mod models {
             .expect("there is no Verilator: run scripts/setup.sh rtl, or set VERILATOR_ROOT")
     }
 
-    fn translation(
-        verilator: &Path,
-        folder: &Path,
-        (prefix, top, parameters, _): &Model,
-        sources: &[PathBuf],
-    ) -> Command {
+    fn translation(verilator: &Path, folder: &Path, model: &Model, sources: &[PathBuf]) -> Command {
         let mut command = Command::new(verilator.join("bin/verilator_bin"));
         command.env("VERILATOR_ROOT", verilator);
         command.args(["--cc", "-Wall", "-O3", "--assert", "--x-assign", "unique", "--x-initial", "unique"]);
-        command.args(["--prefix", prefix, "--top-module", top]).arg("--Mdir").arg(folder);
-        if TRACED.contains(prefix) {
+        command.args(["--prefix", model.prefix, "--top-module", model.top]).arg("--Mdir").arg(folder);
+        // An engine can write a waveform.
+        if model.top == "engine" {
             command.args(["--trace-fst", "--trace-structs"]);
         }
-        command.args(parameters.iter().map(|parameter| format!("-G{parameter}"))).args(sources);
+        command.args(model.parameters.iter().map(|parameter| format!("-G{parameter}"))).args(sources);
         command
     }
 

@@ -172,6 +172,8 @@ module engine
 
   logic look, looked, look_found, tx_write, r2t_valid, r2t_ready, ended_valid, ended_ready;
   logic [7:0] look_index, tx_write_index;
+  // With fewer tasks than 256 the highest bits are not used.
+  wire unused_bits = &{1'b0, look_index, tx_write_index};
   task_tx_t tx_write_task;
   logic [MaxE-1:0] tx_element;
   burst_t r2t;

@@ -134,7 +134,10 @@ module engine_tx
   // Beats of the longest PDU: BHS, AHS, data.
   localparam int unsigned RawBeats = RawBytes / Bytes + (1068 + Bytes - 1) / Bytes + 1;
   localparam int unsigned RawCount = $clog2(RawBeats + 1);
+  localparam int unsigned I = $clog2(Tasks);
   wire closed = rst || !is_open_o;
+  // With fewer tasks than 256 the highest bits are not used.
+  wire unused_bits = &{1'b0, reply_index_i};
 
   logic control_read, control_read_ready, control_data, control_data_ready, control_idle;
   logic tx_read, tx_read_ready, tx_data, tx_data_ready, tx_idle;
@@ -149,7 +152,7 @@ module engine_tx
   logic [8*Bytes-1:0] store_data;
   logic [RawCount-1:0] store_room;
   logic [6:0] store_pdus;
-  logic [$clog2(Tasks)-1:0] control_index;
+  logic [I-1:0] control_index;
   assign request_index_o = 8'(control_index);
   engine_control #(
       .Bytes(Bytes),
@@ -186,7 +189,7 @@ module engine_tx
       .request_length_o,
       .reply_valid_i,
       .reply_i,
-      .reply_index_i($clog2(Tasks)'(reply_index_i)),
+      .reply_index_i(I'(reply_index_i)),
       .peek_tag_i(look_tag_i),
       .post_valid_o(post_valid),
       .post_ready_i(post_ready),

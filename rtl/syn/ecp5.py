@@ -58,17 +58,14 @@ RECEIVE = PACKET + ["rx/" + name for name in
 TRANSMIT = ["tx/" + name for name in ("tx_pack", "tx_segment", "tx_buffer", "tx_fetch", "tx_generator", "tx")]
 ENGINE = ["engine/" + name for name in ("engine_control", "raw_store", "mem_share", "engine_tx", "engine")]
 UNITS["snack_table"] = (0, "snack_table", {}, SNACK)
-# What the part has room for: tasks, elements of scatter/gather lists, R2Ts that wait, data of a PDU of SEND_RAW, and at 512 bit data
-# segments of 32 KiB; the whole engine at that width only with fewer tasks and segments of 16 KiB.
-TABLES = {"Tasks": 128, "Elements": 1024, "R2ts": 512}
-for size, buffer, whole in ((64, 32768, {"Tasks": 64, "BufferBytes": 16384}), (8, 4096, {})):
+# What the part has room for: with the whole engine, and at 512 bit with one of its sides data segments of 32 KiB.
+WHOLE = json.loads((ROOT / "rtl/ecp5.json").read_text())
+for size, buffer in ((64, 32768), (8, 4096)):
     held = {"Bytes": size, "BufferBytes": buffer}
     UNITS |= {
-        f"rx_engine_{8 * size}": (8 * size, "rx_engine", held | {"Tasks": TABLES["Tasks"], "Elements": TABLES["Elements"]}, PACKAGES + SNACK + RECEIVE),
-        f"tx_{8 * size}": (8 * size, "tx", held | {"R2ts": TABLES["R2ts"]},
-                           PACKAGES + CHECK + WINDOW + ["common/sweep_queue"] + TRANSMIT),
-        f"engine_{8 * size}": (8 * size, "engine", held | TABLES | {"RawBytes": min(buffer, 8192)} | whole,
-                               PACKAGES + SNACK + RECEIVE + TRANSMIT + ENGINE),
+        f"rx_engine_{8 * size}": (8 * size, "rx_engine", held | {"Tasks": 128, "Elements": 1024}, PACKAGES + SNACK + RECEIVE),
+        f"tx_{8 * size}": (8 * size, "tx", held | {"R2ts": 512}, PACKAGES + CHECK + WINDOW + ["common/sweep_queue"] + TRANSMIT),
+        f"engine_{8 * size}": (8 * size, "engine", WHOLE[f"engine_{8 * size}"], PACKAGES + SNACK + RECEIVE + TRANSMIT + ENGINE),
     }
 
 

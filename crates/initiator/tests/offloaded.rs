@@ -205,13 +205,29 @@ fn what_an_engine_cannot_have_is_refused_with_its_rule_and_remedy() {
 /// An engine that can do less than ours.
 struct SmallEngine(SoftwareEngine);
 
+impl SmallEngine {
+    /// Commands at a time.
+    const COMMANDS: u16 = 2;
+}
+
 impl Engine for SmallEngine {
     fn caps(&self) -> Caps {
-        Caps { buffer_bytes: 4096, outstanding_r2t: 1, error_recovery_level: 0, ..self.0.caps() }
+        Caps {
+            commands: Self::COMMANDS,
+            buffer_bytes: 4096,
+            outstanding_r2t: 1,
+            error_recovery_level: 0,
+            ..self.0.caps()
+        }
     }
 
     fn submit(&mut self, memory: &mut dyn HostMem, descriptor: &[u8; RECORD_BYTES]) -> Result<(), Busy> {
-        self.0.submit(memory, descriptor)
+        self.0.submit(memory, descriptor)?;
+        assert!(
+            self.0.tables().commands.len() <= Self::COMMANDS.into(),
+            "more commands than it has room for"
+        );
+        Ok(())
     }
 
     fn poll(&mut self) -> Option<[u8; RECORD_BYTES]> {
@@ -262,6 +278,8 @@ fn an_engine_of_the_program_decides_what_is_negotiated() {
     assert_eq!((params.max_recv_data_segment_length, params.error_recovery_level), (4096, 0));
     assert_eq!(params.bursts.max_outstanding_r2t, 1);
     assert!(!session.declare_max_recv_data_segment_length(4097), "longer than its buffer");
+    // 64 commands at a time: software sends those for which the engine has no room.
+    assert_eq!(session.run(Checker::new(64, 1000)).unwrap().wrong, Vec::<String>::new());
     let disk = Disk::open(&session, LUN).unwrap();
     round(&disk, 3);
     proxy.cut(0);

@@ -9,7 +9,9 @@
 #include "Vcrc_wide_koopman.h"
 #include "Vcredit_link.h"
 #include "Vengine512.h"
+#include "Vengine512_ecp5.h"
 #include "Vengine64.h"
+#include "Vengine64_ecp5.h"
 #include "Vengine_tx512.h"
 #include "Vengine_tx64.h"
 #include "Vguard512.h"
@@ -765,3 +767,5 @@ template <class Model> static void engine_cycle(void *pointer, const EngineIn *i
   }
 ENGINE(engine64)
 ENGINE(engine512)
+ENGINE(engine64_ecp5)
+ENGINE(engine512_ecp5)

@@ -13,7 +13,7 @@ use offload::limits::{COMPLETIONS_PER_PDU, MAX_COMPLETIONS};
 use offload::{Busy, Caps, Engine, HostMem, Tables};
 
 use crate::Width;
-use crate::ffi::{Model, model};
+use crate::ffi::{Functions, Model, model};
 use crate::packed::{bytes, words};
 use crate::snack_table::{PEEK_CYCLES, SnackEntry};
 use crate::task::{Element, RxPart, TaskPost, TxPart, ends_of_list};
@@ -127,6 +127,24 @@ struct EngineOut {
 
 model!(WHOLE64, EngineIn, EngineOut, engine64_new, engine64_free, engine64_cycle, engine64_trace);
 model!(WHOLE512, EngineIn, EngineOut, engine512_new, engine512_free, engine512_cycle, engine512_trace);
+model!(
+    ECP5_64,
+    EngineIn,
+    EngineOut,
+    engine64_ecp5_new,
+    engine64_ecp5_free,
+    engine64_ecp5_cycle,
+    engine64_ecp5_trace
+);
+model!(
+    ECP5_512,
+    EngineIn,
+    EngineOut,
+    engine512_ecp5_new,
+    engine512_ecp5_free,
+    engine512_ecp5_cycle,
+    engine512_ecp5_trace
+);
 
 /// Why there is no waveform.
 #[derive(Debug, thiserror::Error)]
@@ -171,11 +189,7 @@ struct Circuit {
 }
 
 impl Circuit {
-    fn new(width: Width, seed: u16) -> Self {
-        let functions = match width {
-            Width::Bits64 => WHOLE64,
-            Width::Bits512 => WHOLE512,
-        };
+    fn new(functions: Functions<EngineIn, EngineOut>, width: Width, seed: u16) -> Self {
         let mut model = Model::new(functions, seed);
         let reset = EngineIn { rst: 1, ..EngineIn::default() };
         let ignored = (0..3).map(|_| model.cycle(&reset).failed).last().unwrap_or(0);
@@ -468,20 +482,53 @@ impl Feed {
     }
 }
 
-/// The engine of `rtl/engine/engine.sv`, simulated: one connection, and at 64 bit a buffer of 4096 bytes.
+/// The engine of `rtl/engine/engine.sv`, simulated, with one connection.
 ///
 /// A call runs the circuit until nothing more happens by itself. What it has to send lies here until `tx` fetches it. Each engine is a
 /// circuit of its own: a host with several connections has one for each.
 pub struct RtlEngine {
     circuit: RefCell<Circuit>,
+    caps: Caps,
     feed: Feed,
     now_us: u64,
 }
 
 impl RtlEngine {
-    /// After power-up, with random contents from `seed`, and a reset.
+    /// After power-up, with random contents from `seed`, and a reset. It has the tables of the engine in software, and at 64 bit a buffer of
+    /// 4096 bytes.
     pub fn new(width: Width, seed: u16) -> Self {
-        Self { circuit: RefCell::new(Circuit::new(width, seed)), feed: Feed::default(), now_us: 0 }
+        let functions = match width {
+            Width::Bits64 => WHOLE64,
+            Width::Bits512 => WHOLE512,
+        };
+        let caps = Caps { connections: 1, buffer_bytes: width.buffer_bytes(), ..Caps::SOFTWARE };
+        Self::with(Circuit::new(functions, width, seed), caps)
+    }
+
+    /// The same with the tables and buffers of the synthesis (`rtl/ecp5.json`): those that an ECP5-85 has room for.
+    ///
+    /// # Panics
+    /// The file from which the circuits were made does not say how large they are.
+    pub fn synthesised(width: Width, seed: u16) -> Self {
+        let (functions, name) = match width {
+            Width::Bits64 => (ECP5_64, "engine_64"),
+            Width::Bits512 => (ECP5_512, "engine_512"),
+        };
+        let engines: serde_json::Value =
+            serde_json::from_str(include_str!("../../../rtl/ecp5.json")).expect("it is JSON");
+        let size = |what: &str| engines[name][what].as_u64().expect("a size of the circuit");
+        let (commands, buffer_bytes) = (size("Tasks") as u16, size("BufferBytes") as u32);
+        let caps = Caps { connections: 1, commands, buffer_bytes, ..Caps::SOFTWARE };
+        Self::with(Circuit::new(functions, width, seed), caps)
+    }
+
+    fn with(circuit: Circuit, caps: Caps) -> Self {
+        Self { circuit: RefCell::new(circuit), caps, feed: Feed::default(), now_us: 0 }
+    }
+
+    /// The width of a beat.
+    pub fn width(&self) -> Width {
+        self.circuit.borrow().width
     }
 
     /// Writes the waveform of all signals from here on, a cycle being 10 ticks, to a file in the format FST of GTKWave and Surfer. It is
@@ -595,8 +642,7 @@ impl RtlEngine {
 
 impl Engine for RtlEngine {
     fn caps(&self) -> Caps {
-        let buffer_bytes = self.circuit.borrow().width.buffer_bytes();
-        Caps { connections: 1, buffer_bytes, ..Caps::SOFTWARE }
+        self.caps
     }
 
     fn submit(&mut self, memory: &mut dyn HostMem, record: &[u8; 64]) -> Result<(), Busy> {

@@ -105,11 +105,11 @@ struct Host {
 }
 
 impl Host {
-    fn begin(mut stream: TcpStream, width: Width, immediate: bool) -> Self {
+    fn begin(mut stream: TcpStream, engine: RtlEngine, immediate: bool) -> Self {
         let bounds = Bounds {
             header_digest: DigestPolicy::Required,
             data_digest: DigestPolicy::Required,
-            max_recv_data_segment_length: width.buffer_bytes(),
+            max_recv_data_segment_length: engine.caps().buffer_bytes,
             bursts: Bursts {
                 max_burst_length: 64 * 1024,
                 first_burst_length: 16 * 1024,
@@ -142,7 +142,7 @@ impl Host {
         };
         let mut host = Self {
             stream,
-            engine: RtlEngine::new(width, 3),
+            engine,
             memory: FlatMemory::new(BASE, MEMORY_BYTES),
             next_itt: 1,
             done: BTreeMap::new(),
@@ -285,14 +285,14 @@ fn transfer(host: &mut Host, flags: u8, blocks: usize, addr: u64, random: &mut f
     }
 }
 
-fn a_session(width: Width, immediate: bool) {
+fn a_session(engine: RtlEngine, immediate: bool) {
     let server = start_target();
     let portal = server.portals()[0];
     let stream = TcpStream::connect(portal).expect("the target listens");
     stream.set_nodelay(true).expect("an option of TCP");
     // Only a hang is that long.
     stream.set_read_timeout(Some(Duration::from_secs(60))).expect("an option of TCP");
-    let mut host = Host::begin(stream, width, immediate);
+    let mut host = Host::begin(stream, engine, immediate);
 
     // The unit reports that it is new.
     let attention = host.post(0, 0, 0, DATA);
@@ -341,10 +341,20 @@ fn a_session(width: Width, immediate: bool) {
 
 #[test]
 fn a_session_with_unsolicited_data_at_512_bit() {
-    a_session(Width::Bits512, true);
+    a_session(RtlEngine::new(Width::Bits512, 3), true);
+}
+
+#[test]
+fn a_session_with_the_tables_of_the_synthesis_at_512_bit() {
+    a_session(RtlEngine::synthesised(Width::Bits512, 3), false);
 }
 
 #[test]
 fn a_session_without_unsolicited_data_at_64_bit() {
-    a_session(Width::Bits64, false);
+    a_session(RtlEngine::new(Width::Bits64, 3), false);
+}
+
+#[test]
+fn a_session_with_the_tables_of_the_synthesis_at_64_bit() {
+    a_session(RtlEngine::synthesised(Width::Bits64, 3), true);
 }

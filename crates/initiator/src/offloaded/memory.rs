@@ -6,7 +6,7 @@
 use bytes::{Bytes, BytesMut};
 use iscsi_core::initiator::command::WriteData;
 use iscsi_core::wire::Itt;
-use offload::limits::{MAX_COMMANDS, SENSE_AREA_BYTES};
+use offload::limits::SENSE_AREA_BYTES;
 use offload::{HostMem, MemFault};
 
 /// The ring of raw PDUs.
@@ -86,13 +86,21 @@ pub(super) struct AddressSpace {
     ring: Vec<u8>,
     staged: Vec<u8>,
     tasks: Vec<Task>,
+    /// As many as the engine has room for.
+    most_tasks: usize,
     free: Vec<usize>,
 }
 
 impl AddressSpace {
-    /// With a ring of this many bytes.
-    pub(super) fn new(ring_bytes: usize) -> Self {
-        Self { ring: vec![0; ring_bytes], staged: Vec::new(), tasks: Vec::new(), free: Vec::new() }
+    /// With a ring of this many bytes, for an engine that has room for `most_tasks` tasks.
+    pub(super) fn new(ring_bytes: usize, most_tasks: usize) -> Self {
+        Self {
+            ring: vec![0; ring_bytes],
+            staged: Vec::new(),
+            tasks: Vec::new(),
+            most_tasks,
+            free: Vec::new(),
+        }
     }
 
     /// Sets what the next descriptor refers to.
@@ -108,7 +116,7 @@ impl AddressSpace {
             (task.itt, task.data, task.abandoned, task.used) = (itt, data, false, true);
             return Some(slot);
         }
-        if self.tasks.len() == MAX_COMMANDS {
+        if self.tasks.len() == self.most_tasks {
             return None;
         }
         let sense = [0; SENSE_AREA_BYTES as usize];
@@ -227,7 +235,7 @@ mod tests {
 
     #[test]
     fn an_engine_reaches_the_memory_of_its_tasks_and_nothing_else() {
-        let mut space = AddressSpace::new(100);
+        let mut space = AddressSpace::new(100, 2);
         let read = space.begin(Itt(1), Data::room(8)).unwrap();
         let write = space.begin(Itt(2), Data::Out(Bytes::from_static(b"to be written").into())).unwrap();
         let (to, from) = (AddressSpace::data_address(read), AddressSpace::data_address(write));
@@ -259,10 +267,10 @@ mod tests {
 
     #[test]
     fn there_are_as_many_slots_as_an_engine_has_tasks() {
-        let mut space = AddressSpace::new(0);
+        let mut space = AddressSpace::new(0, 9);
         let begin = |space: &mut AddressSpace| space.begin(Itt(1), Data::Nothing);
-        let all: Vec<_> = (0..MAX_COMMANDS).filter_map(|_| begin(&mut space)).collect();
-        assert_eq!((all.len(), begin(&mut space)), (MAX_COMMANDS, None));
+        let all: Vec<_> = (0..9).filter_map(|_| begin(&mut space)).collect();
+        assert_eq!((all.len(), begin(&mut space)), (9, None));
         space.end(all[7], 0);
         assert_eq!(begin(&mut space), Some(all[7]));
     }

@@ -148,9 +148,11 @@ impl Agent {
             snack_delay_us,
             error_recovery_level: params.error_recovery_level,
         };
+        let ring_bytes = usize::from(RING_SLOTS) * SLOT_BYTES as usize;
+        let memory = AddressSpace::new(ring_bytes, usize::from(engine.caps().commands));
         let mut agent = Self {
             engine,
-            memory: AddressSpace::new(usize::from(RING_SLOTS) * SLOT_BYTES as usize),
+            memory,
             now,
             cmd_sn: login.numbers.cmd_sn,
             stat_sn: login.numbers.exp_stat_sn,

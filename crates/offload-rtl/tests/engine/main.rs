@@ -156,9 +156,9 @@ fn connection(pair: &mut Pair, random: &mut Rng) -> usize {
 }
 
 /// At least so many PDUs, and until everything has happened that must.
-fn campaign(width: Width, pdus: usize, seed: u64) -> (usize, usize) {
+fn campaign(circuit: RtlEngine, pdus: usize, seed: u64) -> (usize, usize) {
     let mut random = Rng::with_seed(seed);
-    let mut pair = Pair::new(width, seed);
+    let mut pair = Pair::with(circuit);
     let mut done = 0;
     let missing = |pair: &Pair| WANTED.iter().filter(|wanted| !pair.seen.contains(wanted)).count();
     while done < pdus || (missing(&pair) > 0 && done < 20 * pdus) {
@@ -198,8 +198,42 @@ const WANTED: [(CompletionKind, u8); 22] = [
 #[test]
 fn random_conversations_are_as_in_the_engine_in_software() {
     for width in [Width::Bits64, Width::Bits512] {
-        let (pdus, bytes) = campaign(width, length(1500), 21);
-        println!("{width:?}: {pdus} PDUs received, {bytes} bytes sent");
+        for (circuit, tables) in [
+            (RtlEngine::new(width, 21), "the tables of the engine in software"),
+            (RtlEngine::synthesised(width, 21), "those of the synthesis"),
+        ] {
+            let (pdus, bytes) = campaign(circuit, length(1500), 21);
+            println!("{width:?}, {tables}: {pdus} PDUs received, {bytes} bytes sent");
+        }
+    }
+}
+
+/// A task more, or an element, is refused, and has room when another task has gone.
+#[test]
+fn the_tables_of_the_synthesis_are_full_at_their_own_bounds() {
+    for width in [Width::Bits64, Width::Bits512] {
+        let commands = u32::from(RtlEngine::synthesised(width, 9).caps().commands);
+        for (tasks, elements) in [(commands, 1), (1024 / 256, 256)] {
+            let open = common::open_conn(common::BOTH_DIGESTS, 0);
+            let mut bench = common::Bench::with(RtlEngine::synthesised(width, 9), open);
+            let list = vec![SglElement { addr: common::DATA_ADDR, length: 1 }; elements as usize];
+            // `None` while the task is under way.
+            let mut post = |itt| {
+                let post = bench.task_with(itt, task_flags::READ, elements, &list);
+                bench.submit(&PostTask { sense_addr: common::SENSE_ADDR, ..post }.emit());
+                let result = task_done(&bench.completions()).last().map(|done| done.result);
+                if result == Some(TaskResult::TABLE_FULL) {
+                    bench.submit(&Abort { itt: 0, ..Abort::default() }.emit());
+                    assert_eq!(task_done(&bench.completions())[0].result, TaskResult::ABORTED);
+                }
+                result
+            };
+            for itt in 0..tasks {
+                assert_eq!(post(itt), None, "{width:?}: task {itt} of {elements} elements");
+            }
+            assert_eq!(post(tasks), Some(TaskResult::TABLE_FULL), "{width:?}, {elements} elements");
+            assert_eq!(post(tasks), None, "{width:?}, {elements} elements: there is room again");
+        }
     }
 }
 

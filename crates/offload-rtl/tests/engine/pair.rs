@@ -75,10 +75,14 @@ pub struct Pair {
 
 impl Pair {
     pub fn new(width: Width, seed: u64) -> Self {
+        Self::with(RtlEngine::new(width, seed as u16))
+    }
+
+    pub fn with(rtl: RtlEngine) -> Self {
         Self {
             software: Side::new(SoftwareEngine::new()),
-            rtl: Side::new(RtlEngine::new(width, seed as u16)),
-            width,
+            width: rtl.width(),
+            rtl: Side::new(rtl),
             stream: Vec::new(),
             owed: Vec::new(),
             completions: Vec::new(),
