@@ -13,6 +13,7 @@ use offload::limits::{COMPLETIONS_PER_PDU, MAX_COMPLETIONS};
 use offload::{Busy, Caps, Engine, HostMem, Tables};
 
 use crate::Width;
+use crate::feed::Feed;
 use crate::ffi::{Functions, Model, model};
 use crate::packed::{bytes, words};
 use crate::snack_table::{PEEK_CYCLES, SnackEntry};
@@ -425,63 +426,6 @@ pub struct Ports {
     pub completion: bool,
 }
 
-/// The receiving side of TCP: which bytes of the stream the circuit has, and those that it may have to be given again.
-#[derive(Default)]
-struct Feed {
-    /// Bytes of the stream that were taken from the caller.
-    position: u64,
-    /// The last of them.
-    recent: VecDeque<u8>,
-    /// Bytes that are to be given again, before those of the caller.
-    again: VecDeque<u8>,
-    /// Bytes that RESYNC leaves out.
-    skip: u64,
-    /// The stop has been seen.
-    stopped: bool,
-}
-
-impl Feed {
-    /// More than the circuit can hold: its Rx buffer, and what the packet controller accepts behind a stop.
-    const RECENT: usize = 4 * 65536;
-
-    /// The circuit has accepted bytes of the caller.
-    fn accepted(&mut self, bytes: &[u8]) {
-        self.position += bytes.len() as u64;
-        self.remember(bytes);
-    }
-
-    fn remember(&mut self, bytes: &[u8]) {
-        self.recent.extend(bytes);
-        let surplus = self.recent.len().saturating_sub(Self::RECENT);
-        self.recent.drain(..surplus);
-    }
-
-    /// The circuit has stopped and counts the bytes before `taken` only. Returns how many of the last `of_call` go back to the caller.
-    fn stop(&mut self, taken: u64, of_call: usize) -> usize {
-        let left = self.again.len() as u64;
-        // Up to here the circuit has the stream.
-        let had = self.position - left;
-        let beyond = had.saturating_sub(taken) as usize;
-        let unread = self.recent.split_off(self.recent.len() - beyond);
-        let back = beyond.min(of_call);
-        for byte in unread.iter().take(beyond - back).rev() {
-            self.again.push_front(*byte);
-        }
-        self.position -= back as u64;
-        self.stopped = true;
-        back
-    }
-
-    /// RESYNC: the next PDU begins at `position`, and `taken` bytes count so far.
-    fn restart(&mut self, position: u64, taken: u64) {
-        let skip = position.saturating_sub(taken);
-        let known = skip.min(self.again.len() as u64);
-        self.again.drain(..known as usize);
-        (self.skip, self.stopped) = (skip - known, false);
-        self.recent.clear();
-    }
-}
-
 /// The engine of `rtl/engine/engine.sv`, simulated, with one connection.
 ///
 /// A call runs the circuit until nothing more happens by itself. What it has to send lies here until `tx` fetches it. Each engine is a
@@ -614,7 +558,6 @@ impl RtlEngine {
     fn session_entry(&self, circuit: &Circuit) -> SessionEntry {
         let out = &circuit.last;
         let stopped = out.stopped != 0;
-        let had = self.feed.position - self.feed.again.len() as u64;
         SessionEntry {
             conn: 0,
             state: if stopped { SessionState::STOPPED } else { SessionState::OPEN },
@@ -630,7 +573,7 @@ impl RtlEngine {
             max_burst_length: out.max_burst,
             first_burst_length: out.first_burst,
             snack_delay_us: out.snack_delay,
-            rx_position: if stopped { out.taken } else { had },
+            rx_position: if stopped { out.taken } else { self.feed.had() },
             error_recovery_level: out.recovery_level,
             stop_reason: StopReason(out.stop_reason),
             raw_slots_free: out.raw_free,
@@ -685,21 +628,16 @@ impl Engine for RtlEngine {
 
     fn rx(&mut self, memory: &mut dyn HostMem, conn: u16, bytes: &[u8]) -> usize {
         let circuit = self.circuit.get_mut();
-        if conn != 0 || !circuit.is_open() || self.feed.stopped {
+        if conn != 0 || !circuit.is_open() || self.feed.is_stopped() {
             return 0;
         }
         let feed = &mut self.feed;
-        let skipped = feed.skip.min(bytes.len() as u64) as usize;
-        feed.skip -= skipped as u64;
-        feed.position += skipped as u64;
+        let skipped = feed.skip(bytes.len());
         let bytes = &bytes[skipped..];
-        let mut again: Vec<u8> = feed.again.iter().copied().collect();
-        let accepted = Self::give(circuit, memory, &again);
-        feed.again.drain(..accepted);
-        again.truncate(accepted);
-        feed.remember(&again);
+        let accepted = Self::give(circuit, memory, feed.again());
+        feed.accepted_again(accepted);
         let mut used = 0;
-        if feed.again.is_empty() && !bytes.is_empty() && circuit.last.stopped == 0 {
+        if feed.again().is_empty() && !bytes.is_empty() && circuit.last.stopped == 0 {
             used = Self::give(circuit, memory, bytes);
             feed.accepted(&bytes[..used]);
         }

@@ -13,6 +13,8 @@ mod engine;
 #[cfg(feature = "verilator")]
 mod engine_tx;
 #[cfg(feature = "verilator")]
+mod feed;
+#[cfg(feature = "verilator")]
 mod ffi;
 #[cfg(feature = "verilator")]
 mod guard;
