@@ -80,12 +80,12 @@ module crc_pair #(
     ) kinds (
         .clk,
         .rst(clear),
-        .push_i(valid && last && !clear),
+        .push_i(valid && last),
         .data_i(data),
         .credit_o(unused_credit),
         .valid_o(unused_known),
         .data_o(is_data),
-        .pop_i(digest_valid && !clear)
+        .pop_i(digest_valid)
     );
     assign data_digest_o = header_digest_o;
     assign header_digest_valid_o = digest_valid && !is_data;

@@ -16,7 +16,8 @@ module rx_buffer #(
 ) (
     input  wire                      clk,
     input  wire                      rst,
-    // Everything in the buffer is dropped. After a stop has come out nothing that counts is left, so nothing is lost then.
+    // Everything in the buffer is dropped. After a stop has come out nothing that counts is left, so nothing is lost then. What comes out in
+    // that cycle does not count.
     input  wire                      restart_i,
     // From the packet controller.
     input  wire                      seg_valid_i,
@@ -84,7 +85,7 @@ module rx_buffer #(
   logic known, pop;
   wire bad_header = known && verdict_o == BAD_HEADER;
   wire drop = known && verdict_o == BAD_DATA && next.is_data && next_valid && !stopped_o;
-  assign valid_o = !clear && !stopped_o && known && next_valid && !drop;
+  assign valid_o = !stopped_o && known && next_valid && !drop;
   wire taken = valid_o && ready_i;
   wire leaves = drop || (taken && !bad_header);
   wire stops = taken && (bad_header || (verdict_o == TOO_LONG && next.last));
@@ -113,7 +114,7 @@ module rx_buffer #(
   ) queue (
       .clk,
       .rst(clear),
-      .push_i(seg_valid_i && !clear),
+      .push_i(seg_valid_i),
       .data_i(in),
       .valid_o(next_valid),
       .data_o(next),
@@ -125,7 +126,7 @@ module rx_buffer #(
   ) verdicts (
       .clk,
       .rst(clear),
-      .push_i(verdict_valid_i && !clear),
+      .push_i(verdict_valid_i),
       .data_i({verdict_i, verdict_position_i}),
       .valid_o(known),
       .data_o({verdict_o, position_o}),

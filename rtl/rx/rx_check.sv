@@ -38,7 +38,7 @@ module rx_check #(
   ) computed_queue (
       .clk,
       .rst(clear),
-      .push_i(computed_valid_i && !clear),
+      .push_i(computed_valid_i),
       .data_i(computed_i),
       .credit_o(unused_computed_credit),
       .valid_o(computed_valid),
@@ -63,7 +63,7 @@ module rx_check #(
   ) result_queue (
       .clk,
       .rst(clear),
-      .push_i(compared && !clear),
+      .push_i(compared),
       .data_i(equal),
       .valid_o,
       .data_o(good_o),

@@ -189,7 +189,7 @@ module rx_engine
       .count_i,
       .data_i,
       .seg_valid_o(seg_valid),
-      .seg_ready_i(seg_ready && !clear),
+      .seg_ready_i(seg_ready),
       .seg_is_data_o(seg_is_data),
       .seg_first_o(seg_first),
       .seg_last_o(unused_seg_last),

@@ -32,7 +32,7 @@ module rx_packet #(
     input  wire                      clk,
     input  wire                      rst,
     // One cycle: the next beat begins with a PDU, which is at this position of the stream. Everything under way is dropped.
-    // Needed after reset, and after a verdict that stops.
+    // Needed after reset, and after a verdict that stops. What comes out in that cycle does not count.
     input  wire                      restart_i,
     input  wire  [             63:0] restart_position_i,
     // Constant between two restarts: HeaderDigest, DataDigest, MaxRecvDataSegmentLength.
@@ -96,6 +96,7 @@ module rx_packet #(
     logic [W-1:0] words;
   } beat_t;
 
+  // Every register that counts is reset by it. So nothing is held back in that cycle: it would be in the way of every decision.
   wire clear = rst || restart_i;
   logic stopped, retire, retire_stops;
   assign stopped_o = stopped;
@@ -111,7 +112,7 @@ module rx_packet #(
   ) realigner (
       .clk,
       .rst(clear),
-      .valid_i(valid_i && !stopped && !clear),
+      .valid_i(valid_i && !stopped),
       .ready_o(window_ready),
       .count_i,
       .data_i,
@@ -169,10 +170,10 @@ module rx_packet #(
   wire is_header = state == HEADER;
   wire segment = is_header || state == DATA;
   wire digested = is_header ? header_digest_i : data_digest_i;
-  wire go = state != IDLE && have >= (L + 3)'(wanted) && beat_credit && !clear && !stopped;
+  wire go = state != IDLE && have >= (L + 3)'(wanted) && beat_credit && !stopped;
   wire ends = segment && next.last && (!digested || next.with_digest) || state == HEADER_DIGEST || state == DATA_DIGEST;
   wire to_data = (is_header || state == HEADER_DIGEST) && has_data;
-  assign plan_pop = (state == IDLE || go && ends && !to_data) && plan_valid && pdu_credit && !clear;
+  assign plan_pop = (state == IDLE || go && ends && !to_data) && plan_valid && pdu_credit;
   assign take = go ? wanted : '0;
 
   // The next beat: it is one of `more` behind the first of its segment, or the last, with the digest if there is room.
@@ -290,7 +291,7 @@ module rx_packet #(
 
   // Out: a beat leaves when everybody has room.
   logic header_ready, data_ready;
-  wire may_go = out_valid && !clear && !stopped && (poly_is_set || !out.new_poly) && (out.only_digest || seg_ready_i);
+  wire may_go = out_valid && !stopped && (poly_is_set || !out.new_poly) && (out.only_digest || seg_ready_i);
   wire digests_header = may_go && !out.only_digest && !out.is_data && header_digest_i;
   wire digests_data = may_go && !out.only_digest && out.is_data && data_digest_i;
   assign out_go = may_go && (header_ready || !digests_header) && (data_ready || !digests_data);
@@ -400,15 +401,15 @@ module rx_packet #(
   wire header_known = !header_digest_i || header_valid;
   wire header_bad = header_digest_i && header_valid && !header_good;
   wire whole = ended != '0 && (!oldest.has_data_digest || data_valid || oldest.too_long);
-  assign retire = !clear && !stopped && oldest_valid && header_known && (header_bad || whole);
+  assign retire = !stopped && oldest_valid && header_known && (header_bad || whole);
   wire bad_data = oldest.has_data_digest && !data_good;
   assign retire_stops = retire && (header_bad || oldest.too_long);
   assign header_pop = retire && header_digest_i;
   assign data_pop = retire && oldest.has_data_digest && !header_bad && !oldest.too_long;
   logic retired;
-  assign verdict_valid_o = retired && !clear;
+  assign verdict_valid_o = retired;
   always_ff @(posedge clk) begin
-    retired <= retire;
+    retired <= retire && !clear;
     verdict_o <= header_bad ? BAD_HEADER : oldest.too_long ? TOO_LONG : bad_data ? BAD_DATA : GOOD;
     verdict_position_o <= oldest.position;
   end
