@@ -165,7 +165,7 @@ module tx_buffer #(
   ) pdus (
       .clk,
       .rst(clear),
-      .push_i(pdu_valid_i && !clear),
+      .push_i(pdu_valid_i),
       .data_i({pdu_has_data_i, pdu_drop_i}),
       .credit_o,
       .valid_o(pdu_known),

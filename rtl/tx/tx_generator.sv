@@ -279,7 +279,8 @@ module tx_generator
   wire purge_go = state == DECIDE && ended_valid_i && quiet;
   assign queue_pop = control_go;
   assign queue_sweep = pass_go || purge_go;
-  assign table_pop = burst_go;
+  // A cycle later, in which nothing is decided: the table lies far from here.
+  always_ff @(posedge clk) table_pop <= burst_go && !rst;
   assign table_sweep = purge_go;
 
   // A command: how much of its data goes with it, and how much follows without an R2T (RFC 7143 13.10).
@@ -307,6 +308,12 @@ module tx_generator
   wire raw_header_go = state == RAW_HEADER && raw_valid_i && header_idle && header_ready_i && (!raw_first || credit);
   wire raw_data_go = state == RAW_DATA && raw_valid_i && data_ready_i;
   wire raw_over = raw_header_go && raw_last_i && !has_data || raw_data_go && raw_last_i;
+  // The buffer hears of it a cycle later: whether there is data falls out of the beat at hand.
+  logic raw_ended, raw_ended_with_data;
+  always_ff @(posedge clk) begin
+    raw_ended <= raw_over && !rst;
+    raw_ended_with_data <= raw_data_go;
+  end
   assign raw_ready_o = raw_header_go || raw_data_go;
   assign raw_numbered_o = entry.numbered;
   assign data_is_raw_o = state == RAW_DATA;
@@ -332,8 +339,8 @@ module tx_generator
       .data_o({flown_ends, flown_bytes}),
       .pop_i(fetched_i)
   );
-  assign pdu_valid_o = fetched_i || (command_go && !has_immediate) || snack_go || raw_over;
-  assign pdu_has_data_o = fetched_i || raw_data_go;
+  assign pdu_valid_o = fetched_i || (command_go && !has_immediate) || snack_go || raw_ended;
+  assign pdu_has_data_o = fetched_i || (raw_ended && raw_ended_with_data);
   assign pdu_drop_o = fetched_i && drops;
 
   wire numbered_now = state == NUMBER && quiet && !faulted;
@@ -360,7 +367,7 @@ module tx_generator
   end
   assign unsolicited =
       '{index: entry.index, ttt: '1, lun: post.lun, r2t_sn: '0, offset: 32'(immediate), length: 32'(follows)};
-  assign idle_o = (state == DECIDE || state == SETTLE) && begun == '0 && header_idle && !disturbed && queue_settled && table_settled &&
+  assign idle_o = (state == DECIDE || state == SETTLE) && begun == '0 && header_idle && !disturbed && queue_settled && table_settled && !table_pop &&
       !(room_i && (may_go || may_pass || burst_valid || table_valid));
 
   // The state in which an entry of the queue goes on.
@@ -541,7 +548,7 @@ module tx_generator
       else $error("tx_generator: data arrives that belongs to no PDU");
       assert (!flies || quiet || (data_out_go && burst.index == flight_index))
       else $error("tx_generator: PDUs of two tasks are under way");
-      assert (!(fetched_i && (command_go || snack_go || raw_over)))
+      assert (!(raw_ended && (fetched_i || command_go || snack_go)) && !(fetched_i && (command_go || snack_go)))
       else $error("tx_generator: two PDUs become complete at once");
       assert (!take_cmd_sn_o || window_open_i)
       else $error("tx_generator: a number is taken while the window is closed");

@@ -50,8 +50,8 @@ module tx_segment #(
   assign in.words = words_i;
   assign in.data  = data_i;
   wire room = stored != Count'(Beats);
-  assign crc_valid_o = valid_i && room && !clear && digest_i;
-  assign ready_o = room && !clear && (!digest_i || crc_ready_i);
+  assign crc_valid_o = valid_i && room && digest_i;
+  assign ready_o = room && (!digest_i || crc_ready_i);
   wire accept = valid_i && ready_o;
 
   assign valid_o = next_valid && (!digest_i || !next.last || digest_known);
@@ -78,7 +78,7 @@ module tx_segment #(
   ) digests (
       .clk,
       .rst(clear),
-      .push_i(crc_digest_valid_i && !clear),
+      .push_i(crc_digest_valid_i),
       .data_i(crc_digest_i),
       .credit_o(unused_credit),
       .valid_o(digest_known),
