@@ -1,7 +1,7 @@
 // The Rx buffer controller: holds the segments of the packet controller back until the verdict about their PDU.
 //
-//   segments --> [ queue of beats ] --> [ next beat ] -----+--> good: header segments, data; bad data digest: header only
-//   verdicts --> [ queue ] -----------> [ oldest verdict ] +
+//   segments --> [ ] --> [ queue of beats ] --> [ next beat ] -----+--> good: header segments, data; bad data digest: header only
+//   verdicts ----------> [ queue ] -----------> [ oldest verdict ] +
 //
 // What leaves has been compared: no byte of a data segment with a bad digest, and none of a PDU with a bad header digest, comes out.
 // There is room for one PDU with `BufferBytes` of data and the longest header, so a PDU within the bound never waits for itself.
@@ -71,7 +71,8 @@ module rx_buffer #(
   wire has_data_now = {seg_data_i[47:40], seg_data_i[55:48], seg_data_i[63:56]} != '0;
   logic has_data_kept;
   wire has_data = begins ? has_data_now : has_data_kept;
-  beat_t in;
+  beat_t in, arriving;
+  logic arrives;
   assign in.is_data = seg_is_data_i;
   assign in.first = seg_first_i;
   assign in.last = seg_last_i;
@@ -98,6 +99,9 @@ module rx_buffer #(
   assign data_o = next.data;
   always_ff @(posedge clk) begin
     if (begins) has_data_kept <= has_data_now;
+    // A cycle for the way to the RAM, which is long. The beat counts from before.
+    arrives  <= seg_valid_i && !clear;
+    arriving <= in;
     if (clear) begin
       beats <= '0;
       pdus <= '0;
@@ -114,8 +118,8 @@ module rx_buffer #(
   ) queue (
       .clk,
       .rst(clear),
-      .push_i(seg_valid_i),
-      .data_i(in),
+      .push_i(arrives),
+      .data_i(arriving),
       .valid_o(next_valid),
       .data_o(next),
       .pop_i(leaves)
