@@ -142,6 +142,12 @@ module tx
   logic [W-1:0] header_words;
   logic [8*Bytes-1:0] header_data;
   assign fetched_ready = data_ready && !data_is_raw;
+  // The generator hears a cycle later that a PDU's data is all in the buffer: whether a beat is taken falls out of many things.
+  logic arrived, arrived_fault;
+  always_ff @(posedge clk) begin
+    arrived <= fetched_valid && fetched_ready && fetched_last && !clear;
+    arrived_fault <= fetched_fault;
+  end
   tx_generator #(
       .Bytes(Bytes),
       .Pdus(Pdus),
@@ -203,8 +209,8 @@ module tx
       .req_offset_o(req_offset),
       .req_bytes_o(req_bytes),
       .req_more_o(req_more),
-      .fetched_i(fetched_valid && fetched_ready && fetched_last),
-      .fetched_fault_i(fetched_fault),
+      .fetched_i(arrived),
+      .fetched_fault_i(arrived_fault),
       .header_valid_o(header_valid),
       .header_ready_i(header_ready),
       .header_last_o(header_last),
