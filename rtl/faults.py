@@ -33,6 +33,7 @@ FAULTS = [
     ("rx/rx_engine", ".restart_position_i(open_i ? '0 : restart_position_i)", ".restart_position_i(restart_position_i)"),
     ("rx/rx_engine", "assign done_o = route_done ? route_record : snack_record;",
      "assign done_o = snack_done ? snack_record : route_record;"),
+    ("rx/rx_route", "(!waits || changed)", "!waits"),
     ("rx/rx_route", "if (waits) has_waited <= 1'b1;", "if (waits) has_waited <= 1'b0;"),
     ("rx/rx_route", "duplicate || data_group_i.admits;", "duplicate || data_group_i.admits || 1'b1;"),
     ("rx/rx_route", "finish <= report.answered && !holes_i ? FIRST : NONE;", "finish <= report.answered ? FIRST : NONE;"),

@@ -280,6 +280,7 @@ module rx_engine
       .rst,
       .open_i,
       .restart_i,
+      .changed_i((request_valid_i && store_ready && request_i == POST_END) || tx_write_i),
       .conn_i,
       .recovers_i,
       .header_digest_i,

@@ -34,6 +34,8 @@ module rx_route
     // One cycle: a connection begins, or goes on after a stop.
     input  wire               open_i,
     input  wire               restart_i,
+    // The last of a task is being posted, or the transmit side writes what it knows of one.
+    input  wire               changed_i,
     // Of the connection; the numbers are read with `open_i`.
     input  wire        [15:0] conn_i,
     input  wire               recovers_i,
@@ -412,11 +414,13 @@ module rx_route
   wire is_raw = decided.action == RAW;
   wire writes = is_raw || ((decided.action == PLACE || decided.action == SENSE) && !no_data);
   wire slot_free = raw_free_o != '0;
-  // Whoever has waited for room or for a slot is decided on again: what the tables say changes meanwhile.
+  // Whoever waits for room or for a slot is decided on again when there is some, and when the tables say something else meanwhile: then the
+  // PDU may need none.
   wire no_slot = (is_raw || decided.needs_slot) && !slot_free;
   wire waits = finish_idle && (!done_room_i || no_slot);
-  logic has_waited;
-  wire again = has_waited && finish_idle && !waits;
+  logic has_waited, changed;
+  wire again = has_waited && finish_idle && (!waits || changed);
+  always_ff @(posedge clk) changed <= !rst && (changed_i || (changed && !(look_o && look_ready_i)));
   wire end_wanted = end_request_i && finish_idle;
   wire in_ready = state == READY && !end_wanted && !fault && !restart_i && !has_waited;
   wire walk_now = in_ready && !walked && writes && walk_idle_i && done_room_i && (!is_raw || (finish_idle && slot_free));

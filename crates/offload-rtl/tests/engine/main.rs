@@ -461,6 +461,31 @@ fn a_connection_begins_without_what_the_one_before_it_had_to_send() {
     }
 }
 
+/// A PDU of a task that there was not waited for a slot of the ring. When the task has been sent meanwhile, the PDU needs none.
+#[test]
+fn a_pdu_that_waits_for_a_slot_is_decided_on_when_its_task_is_there() {
+    for width in [Width::Bits64, Width::Bits512] {
+        let (mut pair, open, mut random) = opened(width, 8);
+        let session = pair.software_tables().sessions[0];
+        for _ in 0..RAW_SLOTS {
+            pair.lead(&Header::of(&session, NOP_IN).pdu(&open, &[], &[]));
+        }
+        let header = Header { flags: FINAL | STATUS, itt: 5, ..Header::of(&session, DATA_IN) };
+        pair.lead(&header.pdu(&open, &[], &random_bytes(200, &mut random)));
+        pair.catch_up(&mut random);
+        let session = pair.session().expect("it is open");
+        assert_eq!((session.raw_slots_free, session.stop_reason.0), (0, 0));
+        let post = PostTask { flags: task_flags::READ, itt: 5, edtl: 200, ..PostTask::default() };
+        pair.post(&post, &[SglElement { addr: DATA_ADDR, length: 200 }]);
+        pair.transmit();
+        pair.catch_up(&mut random);
+        assert!(
+            pair.has_all() && pair.software_tables().commands.is_empty(),
+            "{width:?}: the task has ended"
+        );
+    }
+}
+
 /// What the tables say counts when there is room: here of a task that was posted and sent meanwhile.
 #[test]
 fn a_pdu_that_waits_for_room_is_decided_on_when_there_is_room() {
