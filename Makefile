@@ -34,7 +34,7 @@ rtl-proofs:
 	python3 rtl/syn/ecp5.py --elaborate engine_64 engine_512
 	python3 rtl/formal/prove.py $(ARGS)
 
-# Plants faults into the joined modules of the engine, and expects a test to fail for each: a minute or two a fault. ARGS="3 4" plants two.
+# Plants faults into the joined modules of the engine, and expects a test to fail for each: two or three minutes a fault. ARGS="3 4" plants two.
 rtl-faults:
 	@scripts/setup.sh rtl
 	python3 rtl/faults.py $(ARGS)

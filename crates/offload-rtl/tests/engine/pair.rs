@@ -61,7 +61,6 @@ impl<E: Engine> Side<E> {
 pub struct Pair {
     software: Side<SoftwareEngine>,
     rtl: Side<RtlEngine>,
-    width: Width,
     stream: Vec<u8>,
     /// Completions of the engine in software that the circuit still owes.
     owed: Vec<[u8; 64]>,
@@ -81,7 +80,6 @@ impl Pair {
     pub fn with(rtl: RtlEngine) -> Self {
         Self {
             software: Side::new(SoftwareEngine::new()),
-            width: rtl.width(),
             rtl: Side::new(rtl),
             stream: Vec::new(),
             owed: Vec::new(),
@@ -93,7 +91,7 @@ impl Pair {
     }
 
     pub fn width(&self) -> Width {
-        self.width
+        self.rtl.engine.width()
     }
 
     pub fn software_tables(&self) -> Tables {
