@@ -148,12 +148,10 @@ module engine
   logic request_valid, request_ready, store_ready, reply_valid, showing;
   request_t control_request;
   logic [31:0] request_tag, request_length;
-  logic [7:0] control_index, reply_index;
   // The receive side's indices have as many bits as it has tasks for.
   localparam int unsigned I = $clog2(Tasks);
-  logic [I-1:0] rx_reply_index, rx_ended_index, rx_r2t_index;
+  logic [I-1:0] control_index, rx_reply_index, rx_ended_index, rx_r2t_index;
   logic [I:0] rx_tasks_used;
-  assign reply_index = 8'(rx_reply_index);
   assign tasks_used_o = 9'(rx_tasks_used);
   logic [3:0] request_result, reply;
   task_post_t request_post;
@@ -173,7 +171,7 @@ module engine
   logic look, looked, look_found, tx_write, r2t_valid, r2t_ready, ended_valid, ended_ready;
   logic [7:0] look_index, tx_write_index;
   // With fewer tasks than 256 the highest bits are not used.
-  wire unused_bits = &{1'b0, look_index, tx_write_index};
+  wire unused_bits = &{1'b0, show_index_i, look_index, tx_write_index};
   task_tx_t tx_write_task;
   logic [MaxE-1:0] tx_element;
   burst_t r2t;
@@ -252,7 +250,7 @@ module engine
       .request_length_o(request_length),
       .reply_valid_i(reply_valid && !showing),
       .reply_i(reply),
-      .reply_index_i(reply_index),
+      .reply_index_i(rx_reply_index),
       .look_o(look),
       .look_index_o(look_index),
       .looked_i(looked),
@@ -363,7 +361,7 @@ module engine
       .request_ready_o(store_ready),
       .request_i(shows ? PEEK : control_request),
       .request_tag_i(request_tag),
-      .request_index_i(I'(shows ? show_index_i : control_index)),
+      .request_index_i(shows ? I'(show_index_i) : control_index),
       .request_result_i(request_result),
       .request_post_i(request_post),
       .request_addr_i(request_addr),

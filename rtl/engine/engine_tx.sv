@@ -20,7 +20,8 @@ module engine_tx
     parameter int unsigned R2ts = 2304,
     // Data of the longest PDU of SEND_RAW; there is never room for a longer one.
     parameter int unsigned RawBytes = BufferBytes,
-    parameter logic [31:0] Poly = 32'h82f6_3b78
+    parameter logic [31:0] Poly = 32'h82f6_3b78,
+    localparam int unsigned I = $clog2(Tasks)
 ) (
     input  wire                      clk,
     input  wire                      rst,
@@ -79,14 +80,14 @@ module engine_tx
     input  wire                      request_ready_i,
     output request_t                 request_o,
     output logic [             31:0] request_tag_o,
-    output logic [              7:0] request_index_o,
+    output logic [            I-1:0] request_index_o,
     output logic [              3:0] request_result_o,
     output task_post_t               request_post_o,
     output logic [             63:0] request_addr_o,
     output logic [             31:0] request_length_o,
     input  wire                      reply_valid_i,
     input  wire  [              3:0] reply_i,
-    input  wire  [              7:0] reply_index_i,
+    input  wire  [            I-1:0] reply_index_i,
     output logic                     look_o,
     output logic [              7:0] look_index_o,
     input  wire                      looked_i,
@@ -134,10 +135,7 @@ module engine_tx
   // Beats of the longest PDU: BHS, AHS, data.
   localparam int unsigned RawBeats = RawBytes / Bytes + (1068 + Bytes - 1) / Bytes + 1;
   localparam int unsigned RawCount = $clog2(RawBeats + 1);
-  localparam int unsigned I = $clog2(Tasks);
   wire closed = rst || !is_open_o;
-  // With fewer tasks than 256 the highest bits are not used.
-  wire unused_bits = &{1'b0, reply_index_i};
 
   logic control_read, control_read_ready, control_data, control_data_ready, control_idle;
   logic tx_read, tx_read_ready, tx_data, tx_data_ready, tx_idle;
@@ -152,8 +150,6 @@ module engine_tx
   logic [8*Bytes-1:0] store_data;
   logic [RawCount-1:0] store_room;
   logic [6:0] store_pdus;
-  logic [I-1:0] control_index;
-  assign request_index_o = 8'(control_index);
   engine_control #(
       .Bytes(Bytes),
       .BufferBytes(BufferBytes),
@@ -182,14 +178,14 @@ module engine_tx
       .request_ready_i,
       .request_o,
       .request_tag_o,
-      .request_index_o(control_index),
+      .request_index_o,
       .request_result_o,
       .request_post_o,
       .request_addr_o,
       .request_length_o,
       .reply_valid_i,
       .reply_i,
-      .reply_index_i(I'(reply_index_i)),
+      .reply_index_i,
       .peek_tag_i(look_tag_i),
       .post_valid_o(post_valid),
       .post_ready_i(post_ready),
