@@ -8,11 +8,12 @@ use crate::error::{ConnectError, NotOffloaded};
 use crate::offloaded::Agent;
 use crate::options::Options;
 
-/// What the engine sends is queued up to here, bytes: enough that the socket is never idle. The rest stays in the engine, which
-/// then sends a SNACK or a command before the data behind it.
-const QUEUED_BYTES: usize = 256 * 1024;
-/// What the engine is asked for at a time, bytes, at most; and the least room for which it is asked.
-const CHUNK_BYTES: usize = 128 * 1024;
+/// What the engine sends is queued up to here, bytes: enough that the socket is never idle, and that one turn of the loop serves several
+/// commands. The rest stays in the engine, which then sends a SNACK or a command before the data behind it.
+const QUEUED_BYTES: usize = 1024 * 1024;
+/// What the engine is asked for at a time, bytes, at most: the data of several large writes, because each request for memory costs as much
+/// as a tenth of a command. And the least room for which it is asked.
+const CHUNK_BYTES: usize = 512 * 1024;
 const LEAST_BYTES: usize = 4 * 1024;
 
 /// An engine and what moves its bytes.
