@@ -110,6 +110,31 @@ fn fin_follows_an_outstanding_send() {
 }
 
 #[test]
+fn the_end_of_a_send_is_taken_at_once_if_all_is_sent_and_is_then_not_reported() {
+    let mut driver = EpollDriver::new().unwrap();
+    let ((client, server), (gone, to_gone)) = (pair(), pair());
+    let (conn, broken) = (driver.adopt(server).unwrap(), driver.adopt(to_gone).unwrap());
+    driver.send(conn, vec![Bytes::from_static(b"at once")]);
+    assert_eq!(driver.take_sent(broken), None, "another connection's");
+    assert_eq!(driver.take_sent(conn), Some(Vec::new()));
+    assert_eq!(driver.take_sent(conn), None, "it was taken");
+    let mut out = Vec::new();
+    driver.wait(Some(Duration::ZERO), &mut out).unwrap();
+    assert!(out.is_empty(), "{out:?}");
+
+    socket2::SockRef::from(&gone).set_linger(Some(Duration::ZERO)).unwrap();
+    drop(gone);
+    driver.send(broken, vec![Bytes::from_static(b"to nobody")]);
+    assert_eq!(driver.take_sent(broken), None, "an error is for wait to report");
+    sent(&mut driver, broken).1.unwrap_err();
+
+    driver.send(conn, vec![Bytes::from(vec![0; 32 << 20])]);
+    assert_eq!(driver.take_sent(conn), None, "32 MiB cannot fit into socket buffers");
+    drop(client);
+    sent(&mut driver, conn).1.unwrap_err();
+}
+
+#[test]
 fn the_peers_close_is_reported_after_its_bytes_and_stays_so() {
     let (mut client, server) = pair();
     let mut driver = EpollDriver::new().unwrap();

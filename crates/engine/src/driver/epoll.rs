@@ -429,6 +429,14 @@ impl Driver for EpollDriver {
         }
     }
 
+    fn take_sent(&mut self, conn: Token) -> Option<Vec<Bytes>> {
+        let is_it = |last: &mut Completion| {
+            matches!(last, Completion::Sent { conn: sent, result: Ok(()), .. } if *sent == conn)
+        };
+        let Some(Completion::Sent { segments, .. }) = self.done.pop_if(is_it) else { return None };
+        Some(segments)
+    }
+
     fn shutdown_write(&mut self, conn: Token) {
         if let Some(c) = self.conn(conn) {
             match c.send {

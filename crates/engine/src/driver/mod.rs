@@ -141,6 +141,13 @@ pub trait Driver {
     /// per connection.
     fn send(&mut self, conn: Token, segments: Vec<Bytes>);
 
+    /// Takes the end of the send on `conn`, if everything is sent already: [`Driver::wait`] does not report it then. Returns the vector that
+    /// was submitted, emptied. `None` when it is for `wait` to report.
+    fn take_sent(&mut self, conn: Token) -> Option<Vec<Bytes>> {
+        let _ = conn;
+        None
+    }
+
     /// Sends FIN after everything already submitted: this side sends no more, but can still receive.
     fn shutdown_write(&mut self, conn: Token);
 

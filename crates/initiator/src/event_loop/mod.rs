@@ -60,6 +60,9 @@ const MAX_LOSSES_PER_COMMAND: u8 = 5;
 const MAX_ATTENTIONS_PER_LOSS: u32 = 256;
 /// How long the target may take to close its end after a logout.
 const LEAVING_TIME: Duration = Duration::from_secs(2);
+/// Sends of an engine in one turn, as long as the kernel takes each at once. A turn costs twice as much as a send; but what arrives waits
+/// meanwhile.
+const SENDS_AT_ONCE: u32 = 4;
 
 enum State {
     /// Until the addresses of the portals are known, or until this time.
@@ -193,9 +196,14 @@ impl<P: Platform> EventLoop<P> {
         self.settle_units();
         self.step_workload();
         self.tune();
-        self.step_offloaded();
-        if let State::Up(up) = &mut self.state {
+        for further_sends in (0..SENDS_AT_ONCE).rev() {
+            self.step_offloaded();
+            let State::Up(up) = &mut self.state else { return };
             up.flush(&mut self.driver, self.now);
+            if further_sends == 0 || !up.sent_at_once(&mut self.driver) {
+                return;
+            }
+            self.receive_offloaded();
         }
     }
 

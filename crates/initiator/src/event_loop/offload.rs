@@ -8,9 +8,9 @@ use crate::error::{ConnectError, NotOffloaded};
 use crate::offloaded::Agent;
 use crate::options::Options;
 
-/// What the engine sends is queued up to here, bytes: enough that the socket is never idle, and that one turn of the loop serves several
-/// commands. The rest stays in the engine, which then sends a SNACK or a command before the data behind it.
-const QUEUED_BYTES: usize = 1024 * 1024;
+/// What the engine sends is queued up to here, bytes: enough that one send serves several commands, and little enough that it is still in the
+/// cache when the kernel copies it. The rest stays in the engine, which then sends a SNACK or a command before the data behind it.
+const QUEUED_BYTES: usize = 512 * 1024;
 /// What the engine is asked for at a time, bytes, at most: the data of several large writes, because each request for memory costs as much
 /// as a tenth of a command. And the least room for which it is asked.
 const CHUNK_BYTES: usize = 512 * 1024;

@@ -153,6 +153,11 @@ impl Up {
         }
     }
 
+    /// Whether all that the engine had queued was sent by the last flush: it may have more.
+    pub(super) fn sent_at_once(&mut self, driver: &mut impl Driver) -> bool {
+        self.offloaded().is_some_and(|(_, link, ..)| link.take_sent(driver))
+    }
+
     /// When the next absent connection needs attention.
     pub(super) fn next_deadline(&self) -> Option<Time> {
         let absent = self.absent.iter().map(|absent| match &absent.step {

@@ -18,13 +18,18 @@ impl Agent {
             }
             self.cmd_sn = self.cmd_sn.next();
         }
-        let outgoing = self.task_of(&pdu, session).unwrap_or_else(|| Outgoing::Raw(bytes_of(pdu)));
+        let outgoing = match self.task_of(&pdu, session) {
+            // Nothing waits, so nothing is overtaken.
+            Some((command, slot)) if self.outgoing.is_empty() => return self.post(&command, slot),
+            Some((command, slot)) => Outgoing::Task(command, slot),
+            None => Outgoing::Raw(bytes_of(pdu)),
+        };
         self.outgoing.push_back(outgoing);
         self.pass_on();
     }
 
-    /// The task of a command; `None` when software sends the PDU.
-    fn task_of(&mut self, pdu: &TxPdu, session: &InitiatorSession) -> Option<Outgoing> {
+    /// The command that the engine carries out, and the slot of its memory; `None` when software sends the PDU.
+    fn task_of(&mut self, pdu: &TxPdu, session: &InitiatorSession) -> Option<(ScsiCommand, usize)> {
         let command = ScsiCommand::parse(&pdu.bhs).ok()?;
         let length = command.expected_data_transfer_length;
         let data = match (command.read, command.write) {
@@ -38,7 +43,7 @@ impl Agent {
             return None;
         }
         let slot = self.memory.begin(command.itt, data)?;
-        Some(Outgoing::Task(command, slot))
+        Some((command, slot))
     }
 
     /// Hands to the engine what it has room for; true when it has taken something.
