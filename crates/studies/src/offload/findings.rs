@@ -246,6 +246,14 @@ fn own(report: &Report) -> Vec<Finding> {
         ),
         bar(
             "host",
+            "times fewer instructions, reads of 128 KiB",
+            10.0,
+            report.host_ratio("read", 128 << 10),
+            |ratio| ratio >= 10.0,
+            1,
+        ),
+        bar(
+            "host",
             "times fewer instructions, reads of 4 KiB",
             10.0,
             report.host_ratio("read", 4096),
