@@ -42,7 +42,7 @@ FAULTS = [
     ("rx/rx_recover", "asked[Release] = placed_i;", "asked[Release] = 1'b0;"),
     ("rx/rx_poly", "wire reached = waits && from <= next_i;", "wire reached = waits && (from <= next_i || 1'b1);"),
     ("rx/rx_poly", "assign hold_o = reached;", "assign hold_o = 1'b0;"),
-    ("rx/rx_poly", "begun <= accepted_before_i + Late > next_i + Bhs;", "begun <= 1'b0;"),
+    ("rx/rx_poly", "begun <= accepted_before_i + Late > next_i + Bhs;", "begun <= accepted_before_i + Late > next_i + Bhs && 1'b0;"),
     ("rx/rx_poly", "      state <= !rst && (set_i || waits || state != NONE) ? DUE : NONE;\n", "      state <= NONE;\n"),
     ("tx/tx", ".room_i(room_i && !poly_waits)", ".room_i(room_i)"),
     ("engine/engine_control", "wire poly_full = poly_full_i && !stopped_i;", "wire poly_full = poly_full_i;"),
