@@ -58,7 +58,7 @@ FAULTS = [
 CAMPAIGNS = ["random_conversations", "every_fault_in_the_stream", "what_is_lost_comes_back"]
 PARTS = [
     ["--test", "at_once"],
-    ["--test", "tx", "--", "a_full_r2t_table", "a_window_that_opens"],
+    ["--test", "tx"],
     ["--test", "rx_engine", "lists_that_exceed"],
     ["--test", "engine", "--", *(word for name in CAMPAIGNS for word in ("--skip", name))],
     ["--test", "engine", "--", *CAMPAIGNS],
