@@ -217,8 +217,8 @@ impl<C: Circuit> Host<C> {
         }
     }
 
-    /// Runs until `done`, without anything being begun.
-    fn until(&mut self, memory: &mut FlatMemory, given: &TxInputs, done: impl Fn(&TxCycle) -> bool) {
+    /// Runs with `given` until `done`; without room in it nothing is begun.
+    pub fn until(&mut self, memory: &mut FlatMemory, given: &TxInputs, done: impl Fn(&TxCycle) -> bool) {
         let taken = (0..5000).any(|_| done(&self.step(memory, given.clone())));
         assert!(taken, "nobody takes {given:?}");
     }

@@ -540,6 +540,43 @@ fn a_window_that_opens_when_room_comes_is_seen() {
     }
 }
 
+/// There is room again in the cycle after a command was posted, before the queue has it at its front. It goes before the rest of a burst
+/// nevertheless.
+#[test]
+fn what_is_posted_goes_before_the_rest_of_a_burst() {
+    for width in [Width::Bits64, Width::Bits512] {
+        let open = OpenConn {
+            cmd_sn: 5,
+            max_cmd_sn: 9,
+            max_send_data_segment_length: 512,
+            ..open_conn(conn_flags::INITIAL_R2T, 0)
+        };
+        let mut pair = Pair::open(width, open, FULL, 6);
+        let edtl = 16 * 512;
+        let write = PostTask { flags: task_flags::WRITE, itt: 1, edtl, ..PostTask::default() };
+        pair.post_task(write, &[(DATA_ADDR, edtl)]);
+        pair.compare();
+        let lun = common::LUN.0.to_be_bytes();
+        let burst = Burst { index: 0, ttt: 7, lun, r2t_sn: 0, offset: 0, length: edtl };
+        pair.host.r2t(&mut pair.bench.memory, burst);
+        let room = TxInputs { ready: TxReady { room: true, ..TxReady::default() }, ..TxInputs::default() };
+        pair.host.until(&mut pair.bench.memory, &room, |said| said.read.is_some());
+        for _ in 0..500 {
+            pair.host.step(&mut pair.bench.memory, TxInputs::default());
+        }
+        let begun = pair.host.stream.len() / (48 + 512);
+        assert!((1..16).contains(&begun), "{begun} Data-Out before there was no room");
+        pair.post_task(PostTask { itt: 2, ..PostTask::default() }, &[]);
+        pair.host.drain(&mut pair.bench.memory);
+        let stream = &pair.host.stream;
+        assert_eq!(
+            (stream.len(), stream[begun * (48 + 512)] & 0x3f),
+            (16 * (48 + 512) + 48, 0x01),
+            "{width:?}"
+        );
+    }
+}
+
 /// Beats of the stream for each cycle, with both digests: `cargo test ... --test tx beats -- --nocapture` prints them.
 #[test]
 fn beats_per_cycle_are_above_the_bar() {
