@@ -313,8 +313,9 @@ impl Link {
 
     /// Takes the end of the outstanding send if it is there already; true if it was. More can be sent then, without a wait.
     pub fn take_sent<D: Driver + ?Sized>(&mut self, driver: &mut D) -> bool {
-        let sent = if self.sending { driver.take_sent(self.token) } else { None };
-        sent.map(|segments| self.on_sent(segments)).is_some()
+        let Some(segments) = driver.take_sent(self.token) else { return false };
+        self.on_sent(segments);
+        true
     }
 
     /// Applies negotiated digests to everything received from now on, including PDUs that have arrived but were not taken yet.

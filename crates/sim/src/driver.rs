@@ -142,6 +142,10 @@ impl Driver for SimDriver {
         self.with(token, |state, conn, side| state.submit_send(conn, side, segments));
     }
 
+    fn take_sent(&mut self, token: Token) -> Option<Vec<Bytes>> {
+        Completion::take_sent(&mut self.world.state.lock().drivers[self.id].done, token)
+    }
+
     fn shutdown_write(&mut self, token: Token) {
         self.with(token, |state, conn, side| state.shutdown_end(conn, side));
     }

@@ -430,12 +430,7 @@ impl Driver for EpollDriver {
     }
 
     fn take_sent(&mut self, conn: Token) -> Option<Vec<Bytes>> {
-        let is_it = |last: &mut Completion| match last {
-            Completion::Sent { conn: sent, result, .. } => *sent == conn && result.is_ok(),
-            _ => false,
-        };
-        let Some(Completion::Sent { segments, .. }) = self.done.pop_if(is_it) else { return None };
-        Some(segments)
+        Completion::take_sent(&mut self.done, conn)
     }
 
     fn shutdown_write(&mut self, conn: Token) {

@@ -102,6 +102,19 @@ pub enum Completion<S = TcpStream> {
     Woken,
 }
 
+impl<S> Completion<S> {
+    /// Takes the end of the send on `conn` out of what is `done`, if it is the last there and everything was sent: for implementations of
+    /// [`Driver::take_sent`].
+    pub fn take_sent(done: &mut Vec<Self>, conn: Token) -> Option<Vec<Bytes>> {
+        let is_it = |last: &mut Self| match last {
+            Self::Sent { conn: sent, result, .. } => *sent == conn && result.is_ok(),
+            _ => false,
+        };
+        let Some(Self::Sent { segments, .. }) = done.pop_if(is_it) else { return None };
+        Some(segments)
+    }
+}
+
 /// The engine of an event loop. One thread owns it. Calls with a stale token do nothing.
 pub trait Driver {
     /// What accepts connections: a socket, outside of simulators.

@@ -193,10 +193,11 @@ impl<P: Platform> EventLoop<P> {
         // Dropping an answer wakes its waiter.
         self.pauses.retain(|(at, _)| *at > self.now);
         self.on_time();
-        self.settle_units();
-        self.step_workload();
-        self.tune();
         for further_sends in (0..SENDS_AT_ONCE).rev() {
+            // Also after what was received below: it may have ended the last command of the workload.
+            self.settle_units();
+            self.step_workload();
+            self.tune();
             self.step_offloaded();
             let State::Up(up) = &mut self.state else { return };
             up.flush(&mut self.driver, self.now);

@@ -544,6 +544,7 @@ fn a_window_that_opens_when_room_comes_is_seen() {
 /// nevertheless.
 #[test]
 fn what_is_posted_goes_before_the_rest_of_a_burst() {
+    const PDU_BYTES: usize = 48 + 512;
     for width in [Width::Bits64, Width::Bits512] {
         let open = OpenConn {
             cmd_sn: 5,
@@ -564,7 +565,7 @@ fn what_is_posted_goes_before_the_rest_of_a_burst() {
         for _ in 0..500 {
             pair.host.step(&mut pair.bench.memory, TxInputs::default());
         }
-        let begun = pair.host.stream.len() / (48 + 512);
+        let begun = pair.host.stream.len() / PDU_BYTES;
         assert!((1..16).contains(&begun), "{begun} Data-Out before there was no room");
         pair.post_task(PostTask { itt: 2, ..PostTask::default() }, &[]);
         pair.host.drain(&mut pair.bench.memory);

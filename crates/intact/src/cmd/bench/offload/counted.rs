@@ -1,12 +1,9 @@
 //! Commands for a profiler that counts the client's instructions: so many at a time, in the event loop of the session, nothing else.
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 use bytes::Bytes;
-use initiator::{
-    Command, Completion, Disk, Ending, Lun, Residual, Session, Submitter, Workload, WriteData, cdb,
-};
+use initiator::{Command, Completion, Disk, Ending, Residual, Session, Submitter, Workload, WriteData, cdb};
 
 use super::Profile;
 use crate::cmd::client::{failed, refused};
@@ -35,11 +32,7 @@ fn send(profile: &Profile, url: &str) -> Result<(), ExitCode> {
 
 /// The same command again and again. The data of a write is never copied, and that of a read lies where the session has put it.
 struct Load {
-    lun: Lun,
-    cdb: Vec<u8>,
-    read_length: u32,
-    write: WriteData,
-    timeout: Duration,
+    command: Command,
     depth: u32,
     /// Commands that were not submitted yet.
     left: u32,
@@ -49,29 +42,25 @@ struct Load {
 impl Load {
     fn new(profile: &Profile, disk: &Disk) -> Self {
         let blocks = (profile.block / u64::from(disk.capacity().block_bytes)) as u32;
-        let bytes = profile.block as u32;
-        let (cdb, read_length, write) = match profile.write {
-            true => (cdb::write(0, blocks), 0, Bytes::from(vec![0x5a; bytes as usize])),
-            false => (cdb::read(0, blocks), bytes, Bytes::new()),
-        };
-        Self {
-            lun: disk.lun(),
-            cdb: cdb.to_vec(),
-            read_length,
-            write: WriteData::from(write),
-            timeout: profile.client.timeout,
-            depth: profile.depth,
-            left: profile.commands,
-            failure: None,
+        let mut command;
+        if profile.write {
+            command = Command::new(disk.lun(), &cdb::write(0, blocks));
+            command.write = WriteData::from(Bytes::from(vec![0x5a; profile.block as usize]));
+        } else {
+            command = Command::new(disk.lun(), &cdb::read(0, blocks));
+            command.read_length = profile.block as u32;
         }
+        command.timeout = profile.client.timeout;
+        Self { command, depth: profile.depth, left: profile.commands, failure: None }
     }
 
     fn submit(&mut self, io: &mut Submitter<'_>) {
         if self.left > 0 {
             self.left -= 1;
-            let mut command = Command::new(self.lun, &self.cdb);
-            (command.read_length, command.write) = (self.read_length, self.write.clone());
-            command.timeout = self.timeout;
+            // As a program makes it: a clone copies the CDB byte by byte.
+            let mut command = Command::new(self.command.lun, &self.command.cdb);
+            (command.read_length, command.write) = (self.command.read_length, self.command.write.clone());
+            command.timeout = self.command.timeout;
             // A session that is ending takes nothing, and then `lost` is called.
             let _ = io.submit(command);
         }
