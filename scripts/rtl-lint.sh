@@ -18,6 +18,7 @@ rx=("${shared[@]}" rx/rx_scout.sv rx/rx_poly.sv rx/rx_check.sv rx/rx_packet.sv)
 lint crc64 "${narrow[@]}" crc/crc64.sv
 lint crc64 -GIndex=5 "${narrow[@]}" crc/crc64.sv
 lint crc_wide crc/crc_pkg.sv "${wide[@]}"
+for bits in 512 1024 2048; do lint crc_wide -GSum=4 -GBits=$bits crc/crc_pkg.sv "${wide[@]}"; done
 lint guard -GBytes=64 crc/crc_pkg.sv crc/guard.sv
 lint guard -GBytes=8 crc/crc_pkg.sv crc/guard.sv
 lint credit_link "${credit[@]}" common/credit_link.sv

@@ -32,6 +32,11 @@ package crc_pkg;
 
   typedef logic [31:0][31:0] matrix_t;
 
+  // As a tree, so that a sum of two, four or eight is no deeper than it must be.
+  function automatic logic [31:0] xor_of(logic [7:0][31:0] t);
+    return ((t[0] ^ t[1]) ^ (t[2] ^ t[3])) ^ ((t[4] ^ t[5]) ^ (t[6] ^ t[7]));
+  endfunction
+
   // Multiplication by x.
   function automatic logic [31:0] step(logic [31:0] r, logic [31:0] poly);
     return {1'b0, r[31:1]} ^ (poly & {32{r[0]}});

@@ -36,13 +36,13 @@ def add(a, b):
     return [x ^ y for x, y in zip(a, b)]
 
 
-def power_of_512(register, poly):
-    """v -> v^512, which is linear: bit b, that is x^(31 - b), becomes x^(512 (31 - b))."""
+def power(register, bits, poly):
+    """v -> v^bits, which is linear where `bits` is a power of two: bit b, that is x^(31 - b), becomes x^(bits (31 - b))."""
     result = [ZERO] * WIDTH
     column = constant(1 << 31, WIDTH)
     for b in reversed(range(WIDTH)):
         result = [have ^ (register[b] if bit else ZERO) for have, bit in zip(result, column)]
-        column = serial(column, [ZERO] * 512, poly)
+        column = serial(column, [ZERO] * bits, poly)
     return result
 
 
@@ -115,38 +115,39 @@ def step_narrow(simulation, unknowns, poly, index):
     return add(serial(a, [ZERO] * 32 + shared + [ZERO] * (32 - len(shared)), poly), high), data
 
 
-def wide(simulation, polynomial):
+def wide(simulation, polynomial, bits):
     """`crc_wide`, which is built for one polynomial."""
     unknowns = Unknowns()
     poly, init, xor_out = reflected(polynomial), unknowns.take(WIDTH), unknowns.take(WIDTH)
     constants = {"init_i": init, "xor_out_i": xor_out}
-    for _ in range(2):
-        simulation.cycle(rst=1)
-    sent = messages(unknowns, list(range(1, 17)) + [32, 33, 47, 16, 1], 32)
-    got = digests(simulation, [list(beats(message, 512, 32)) for message in sent], constants, 200)
-    for message, digest in zip(sent, got, strict=True):
-        equal(f"crc_wide, {polynomial:08x}, {len(message) // 32} words", digest, add(serial(init, message, poly), xor_out))
-    first = unknowns.take(512)
-    simulation.cycle(**constants, **next(beats(first + [ZERO], 512, 32)))
-    for _ in range(10):
-        simulation.cycle(**constants)
-    equal("crc_wide, the register after the first beat", power_of_512(simulation.register("s"), poly), serial(init, first, poly))
-    any_register, data = unknowns.take(WIDTH), unknowns.take(512)
-    simulation.set_register("s", any_register)
-    simulation.cycle(**constants, **next(beats(data + [ZERO], 512, 32)))
-    for _ in range(10):
-        simulation.cycle(**constants)
-    equal("crc_wide, the register after any other beat", power_of_512(simulation.register("s"), poly),
-          serial(power_of_512(any_register, poly), data, poly))
-    for keep in range(1, 17):
-        any_register, last = unknowns.take(WIDTH), unknowns.take(32 * keep)
-        simulation.set_register("s", any_register)
-        [digest] = digests(simulation, [list(beats(last, 512, 32))], constants, 40)
-        equal(f"crc_wide, a last beat of {keep} words after any register", digest,
-              add(serial(power_of_512(any_register, poly), last, poly), xor_out))
-        simulation.cycle(**constants, **next(beats(first + [ZERO], 512, 32)))
+    words, what = bits // 32, f"crc_wide, {bits} bits, {polynomial:08x}"
+
+    def beat_that_goes_on(data):
+        """Until the register has it."""
+        simulation.cycle(**constants, **next(beats(data + [ZERO], bits, 32)))
         for _ in range(10):
             simulation.cycle(**constants)
+        return power(simulation.register("s"), bits, poly)
+
+    for _ in range(2):
+        simulation.cycle(rst=1)
+    sent = messages(unknowns, list(range(1, words + 1)) + [2 * words, 2 * words + 1, 3 * words - 1, words, 1], 32)
+    got = digests(simulation, [list(beats(message, bits, 32)) for message in sent], constants, 200)
+    for message, digest in zip(sent, got, strict=True):
+        equal(f"{what}, {len(message) // 32} words", digest, add(serial(init, message, poly), xor_out))
+    first = unknowns.take(bits)
+    equal(f"{what}, the register after the first beat", beat_that_goes_on(first), serial(init, first, poly))
+    any_register, data = unknowns.take(WIDTH), unknowns.take(bits)
+    simulation.set_register("s", any_register)
+    equal(f"{what}, the register after any other beat", beat_that_goes_on(data),
+          serial(power(any_register, bits, poly), data, poly))
+    for keep in range(1, words + 1):
+        any_register, last = unknowns.take(WIDTH), unknowns.take(32 * keep)
+        simulation.set_register("s", any_register)
+        [digest] = digests(simulation, [list(beats(last, bits, 32))], constants, 40)
+        equal(f"{what}, a last beat of {keep} words after any register", digest,
+              add(serial(power(any_register, bits, poly), last, poly), xor_out))
+        beat_that_goes_on(first)
 
 
 def serial_guard(register, bits):

@@ -83,16 +83,10 @@ def induction(name, top, files, depth, fault=None):
             raise Failed("; ".join(line.split("  ")[-1] for line in lines) or done.stdout[-2000:] + done.stderr[-2000:])
 
 
-def wide(polynomial):
-    parameters = f"-G Poly=32'h{crc.reflected(polynomial):08x}"
-    faults = [
-        ("crc/crc_wide", "(u3[0] ^ u3[1]) ^ (u3[2] ^ u3[3])", "(u3[0] ^ u3[1]) ^ (u3[2] ^ u3[2])"),
-        ("crc/crc_wide", "absent[6+2*k][(4-k)%4]", "absent[5+2*k][(4-k)%4]"),
-        ("crc/crc_wide", "apply(ToY, power)", "apply(ToX, power)"),
-        ("crc/crc_wide", "keep_i[w] ? data_i[32*w+:32] : 32'd0", "data_i[32*w+:32]"),
-    ]
-    check = lambda circuit: crc.wide(circuit, polynomial)
-    return lambda fault: linear("crc_wide", "crc_wide", WIDE, parameters, check, fault), faults
+def wide(polynomial, bits=512, sum=8):
+    parameters = f"-G Poly=32'h{crc.reflected(polynomial):08x} -G Bits={bits} -G Sum={sum}"
+    check = lambda circuit: crc.wide(circuit, polynomial, bits)
+    return lambda fault: linear(f"crc_wide_{bits}_of_{sum}", "crc_wide", WIDE, parameters, check, fault)
 
 
 def narrow(index):
@@ -100,6 +94,20 @@ def narrow(index):
     return lambda fault: linear(f"crc64_of_{index}", "crc64", NARROW, f"-G Index={index}", check, fault), CRC64_FAULTS
 
 
+WIDE_FAULTS = [
+    ("crc/crc_wide", "below[4*g+:4]});", "below[4*g+:3]});"),
+    ("crc/crc_wide", "!keep[Half]", "!keep[1]"),
+    ("crc/crc_wide", "g_keep[k-1].keep[2*Half] ?", "!g_keep[k-1].keep[2*Half] ?"),
+    ("crc/crc_wide", "Wait = Tree + Matrix * (k + 1) - k;", "Wait = Tree + Matrix * (k + 1) - k + 1;"),
+    ("crc/crc_wide", "apply(ToY, power)", "apply(ToX, power)"),
+    ("crc/crc_wide", "kept[Matrix-2]", "kept[0] ^ 32'd1"),
+]
+# What is only there with sums of eight, or of four.
+EIGHT_FAULTS = WIDE_FAULTS + [("crc/crc_wide", "keep_i[w] ? data_i[32*w+:32] : 32'd0", "data_i[32*w+:32]")]
+FOUR_FAULTS = WIDE_FAULTS + [
+    ("crc/crc_wide", "data_i[32*w+:32] & {32{keep_i[w]}}", "data_i[32*w+:32]"),
+    ("crc/crc_wide", "parts[7:4]", "parts[6:3]"),
+]
 CRC64_FAULTS = [
     ("crc/crc_unit", "from_high ^ word[p]", "from_high | word[p]"),
     ("crc/crc_unit", "absent_bytes + {3'd0, ~keep[i]}", "absent_bytes + {3'd0, ~keep[i] && i != 3}"),
@@ -147,9 +155,12 @@ def guard(width):
 PROOFS = {
     "crc64": narrow(4),
     "crc64_of_5": narrow(5),
-    "crc_wide": wide(crc.POLYNOMIALS[0]),
-    "crc_wide_crc32": (wide(crc.POLYNOMIALS[1])[0], []),
-    "crc_wide_koopman": (wide(crc.POLYNOMIALS[2])[0], []),
+    "crc_wide": (wide(crc.POLYNOMIALS[0]), EIGHT_FAULTS),
+    "crc_wide_crc32": (wide(crc.POLYNOMIALS[1]), []),
+    "crc_wide_koopman": (wide(crc.POLYNOMIALS[2]), []),
+    "crc_wide_of_4": (wide(crc.POLYNOMIALS[0], sum=4), FOUR_FAULTS),
+    "crc_wide_1024": (wide(crc.POLYNOMIALS[0], 1024, 4), []),
+    "crc_wide_2048": (wide(crc.POLYNOMIALS[0], 2048, 4), []),
     "guard_64": guard(64),
     "guard_512": guard(512),
     "credit": (lambda fault: induction("credit", "credit_proof", CREDIT, 3, fault), CREDIT_FAULTS),

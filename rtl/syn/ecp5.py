@@ -29,6 +29,10 @@ UNITS = {
     "crc_unit": (64, "crc_unit", {}, ["crc/crc_pkg", "crc/crc_unit"]),
     "crc64": (64, "crc64", {}, NARROW + ["crc/crc64"]),
     "crc_wide": (512, "crc_wide", {}, ["crc/crc_pkg", "crc/crc_wide"]),
+    # With one lookup table between two registers.
+    "crc_wide_of_4": (512, "crc_wide", {"Sum": 4}, ["crc/crc_pkg", "crc/crc_wide"]),
+    "crc_wide_1024": (1024, "crc_wide", {"Bits": 1024, "Sum": 4}, ["crc/crc_pkg", "crc/crc_wide"]),
+    "crc_wide_2048": (2048, "crc_wide", {"Bits": 2048, "Sum": 4}, ["crc/crc_pkg", "crc/crc_wide"]),
     "credit_fifo": (0, "credit_fifo", {}, ["common/credit_fifo"]),
     "guard_64": (64, "guard", {"Bytes": 8}, ["crc/crc_pkg", "crc/guard"]),
     "guard_512": (512, "guard", {"Bytes": 64}, ["crc/crc_pkg", "crc/guard"]),
@@ -89,13 +93,13 @@ def harness(name, ports):
         wires.append(f".{port}({ENUMS[port]}'({bits}))" if port in ENUMS else f".{port}({bits})")
         at[direction] += width
     values = ", ".join(f".{key}({value})" for key, value in parameters.items())
-    # The outputs are summed up in steps of 16 bits, so that none is left out and none of the sums is the longest path.
+    # The outputs are summed up in steps of four bits, so that none is left out and none of the sums is the longest path.
     sums, steps, width = ["o"], [], outputs
     while width > 1:
         below, before = width, sums[-1]
-        width = (width + 15) // 16
+        width = (width + 3) // 4
         sums.append(f"sum{len(sums)}")
-        parts = [f"^{before}[{min(16 * k + 15, below - 1)}:{16 * k}]" for k in reversed(range(width))]
+        parts = [f"^{before}[{min(4 * k + 3, below - 1)}:{4 * k}]" for k in reversed(range(width))]
         steps.append(f"  logic [{width - 1}:0] {sums[-1]}; always_ff @(posedge clk) {sums[-1]} <= {{{', '.join(parts)}}};")
     declared = "\n".join(steps)
     return f"""module harness(input wire clk, rst, in, output wire out);

@@ -4,9 +4,12 @@
 #include <cstring>
 #include "Vcrc64.h"
 #include "Vcrc64_of_5.h"
+#include "Vcrc_wide_1024.h"
+#include "Vcrc_wide_2048.h"
 #include "Vcrc_wide_crc32.h"
 #include "Vcrc_wide_crc32c.h"
 #include "Vcrc_wide_koopman.h"
+#include "Vcrc_wide_of_4.h"
 #include "Vcredit_link.h"
 #include "Vengine512.h"
 #include "Vengine512_ecp5.h"
@@ -36,9 +39,9 @@ struct Crc64In {
   uint8_t rst, set_poly, valid, last, keep;
 };
 struct CrcWideIn {
-  uint32_t data[16];
+  uint32_t data[64];
+  uint64_t keep;
   uint32_t init, xor_out;
-  uint16_t keep;
   uint8_t rst, valid, last;
 };
 struct CrcOut {
@@ -221,7 +224,8 @@ template <class Model> static void wide_cycle(void *simulation, const CrcWideIn 
   model.valid_i = in->valid;
   model.last_i = in->last;
   model.keep_i = in->keep;
-  memcpy(model.data_i.data(), in->data, sizeof in->data);
+  static_assert(sizeof model.data_i <= sizeof in->data, "the widest unit");
+  memcpy(model.data_i.data(), in->data, sizeof model.data_i);
   model.clk = 0;
   model.eval();
   out->ready = 1;
@@ -234,6 +238,9 @@ template <class Model> static void wide_cycle(void *simulation, const CrcWideIn 
 MODEL(crc_wide_crc32c, plain, wide_cycle, CrcWideIn, CrcOut)
 MODEL(crc_wide_crc32, plain, wide_cycle, CrcWideIn, CrcOut)
 MODEL(crc_wide_koopman, plain, wide_cycle, CrcWideIn, CrcOut)
+MODEL(crc_wide_of_4, plain, wide_cycle, CrcWideIn, CrcOut)
+MODEL(crc_wide_1024, plain, wide_cycle, CrcWideIn, CrcOut)
+MODEL(crc_wide_2048, plain, wide_cycle, CrcWideIn, CrcOut)
 
 extern "C" void *credit_link_new(int seed) { return asserted<Vcredit_link>(seed); }
 extern "C" void credit_link_free(void *simulation) { delete static_cast<Simulation<Vcredit_link> *>(simulation); }

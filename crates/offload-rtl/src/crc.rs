@@ -1,7 +1,6 @@
 //! The CRC units.
 
 use crate::ffi::{Model, model};
-use crate::packed::words;
 
 /// Inputs of `crc64` in one cycle. The same as in the shim.
 #[repr(C)]
@@ -18,14 +17,13 @@ struct Crc64In {
     keep: u8,
 }
 
-/// Inputs of `crc_wide` in one cycle. The same as in the shim.
+/// Inputs of `crc_wide` in one cycle, of the widest one. The same as in the shim.
 #[repr(C)]
-#[derive(Default)]
 struct CrcWideIn {
-    data: [u32; 16],
+    data: [u32; 64],
+    keep: u64,
     init: u32,
     xor_out: u32,
-    keep: u16,
     rst: u8,
     valid: u8,
     last: u8,
@@ -45,6 +43,9 @@ model!(CRC64_OF_5, Crc64In, CrcOut, crc64_of_5_new, crc64_of_5_free, crc64_of_5_
 model!(WIDE_CRC32C, CrcWideIn, CrcOut, crc_wide_crc32c_new, crc_wide_crc32c_free, crc_wide_crc32c_cycle);
 model!(WIDE_CRC32, CrcWideIn, CrcOut, crc_wide_crc32_new, crc_wide_crc32_free, crc_wide_crc32_cycle);
 model!(WIDE_KOOPMAN, CrcWideIn, CrcOut, crc_wide_koopman_new, crc_wide_koopman_free, crc_wide_koopman_cycle);
+model!(WIDE_OF_4, CrcWideIn, CrcOut, crc_wide_of_4_new, crc_wide_of_4_free, crc_wide_of_4_cycle);
+model!(WIDE_1024, CrcWideIn, CrcOut, crc_wide_1024_new, crc_wide_1024_free, crc_wide_1024_cycle);
+model!(WIDE_2048, CrcWideIn, CrcOut, crc_wide_2048_new, crc_wide_2048_free, crc_wide_2048_cycle);
 
 /// The polynomials that a wide unit is built for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,20 +142,45 @@ impl Crc64 {
     }
 }
 
-/// 64 bytes of a message.
+/// A beat of a wide unit.
 #[derive(Debug, Clone, Copy)]
-pub struct BeatWide {
-    /// The bytes; the first goes first.
-    pub data: [u8; 64],
-    /// Bit i: bytes 4 i to 4 i + 3 exist.
-    pub keep: u16,
+pub struct BeatWide<'a> {
+    /// As many bytes as the unit takes in a cycle; the first goes first.
+    pub data: &'a [u8],
+    /// Bit i: bytes 4 i to 4 i + 3 exist. Bits beyond the unit's width mean nothing.
+    pub keep: u64,
     /// Whether the message ends here.
     pub last: bool,
 }
 
-/// `crc_wide`: 512 bits in each cycle, a polynomial that is built in.
+/// A build of `crc_wide`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WideBuild {
+    /// 512 bits, sums of eight: the engine's unit.
+    Engine(Polynomial),
+    /// 512 bits, sums of four, CRC32C.
+    Bits512,
+    /// 1024 bits, sums of four, CRC32C.
+    Bits1024,
+    /// 2048 bits, sums of four, CRC32C.
+    Bits2048,
+}
+
+impl WideBuild {
+    /// Bytes of a beat.
+    pub fn bytes(self) -> usize {
+        match self {
+            Self::Engine(_) | Self::Bits512 => 64,
+            Self::Bits1024 => 128,
+            Self::Bits2048 => 256,
+        }
+    }
+}
+
+/// `crc_wide`: 512 bits or more in each cycle, a polynomial that is built in.
 pub struct CrcWide {
     model: Model<CrcWideIn, CrcOut>,
+    build: WideBuild,
     init: u32,
     xor_out: u32,
 }
@@ -162,28 +188,48 @@ pub struct CrcWide {
 impl CrcWide {
     /// After power-up, with random contents from `seed`, and a reset. `init` is the register before the first byte, `xor_out` is combined
     /// with it after the last.
-    pub fn new(polynomial: Polynomial, init: u32, xor_out: u32, seed: u16) -> Self {
-        let functions = match polynomial {
-            Polynomial::Crc32c => WIDE_CRC32C,
-            Polynomial::Crc32 => WIDE_CRC32,
-            Polynomial::Koopman => WIDE_KOOPMAN,
+    pub fn new(build: WideBuild, init: u32, xor_out: u32, seed: u16) -> Self {
+        let functions = match build {
+            WideBuild::Engine(Polynomial::Crc32c) => WIDE_CRC32C,
+            WideBuild::Engine(Polynomial::Crc32) => WIDE_CRC32,
+            WideBuild::Engine(Polynomial::Koopman) => WIDE_KOOPMAN,
+            WideBuild::Bits512 => WIDE_OF_4,
+            WideBuild::Bits1024 => WIDE_1024,
+            WideBuild::Bits2048 => WIDE_2048,
         };
-        let mut model = Model::new(functions, seed);
+        let mut unit = Self { model: Model::new(functions, seed), build, init, xor_out };
         for _ in 0..2 {
-            model.cycle(&CrcWideIn { rst: 1, ..CrcWideIn::default() });
+            let reset = CrcWideIn { rst: 1, ..unit.idle() };
+            unit.model.cycle(&reset);
         }
-        Self { model, init, xor_out }
+        unit
+    }
+
+    /// How it was built.
+    pub fn build(&self) -> WideBuild {
+        self.build
     }
 
     /// One cycle in which `beat` is offered; a beat is always accepted.
-    pub fn cycle(&mut self, beat: Option<BeatWide>) -> Cycle {
-        let mut inputs = CrcWideIn { init: self.init, xor_out: self.xor_out, ..CrcWideIn::default() };
+    ///
+    /// # Panics
+    /// If the beat does not have the unit's width.
+    pub fn cycle(&mut self, beat: Option<BeatWide<'_>>) -> Cycle {
+        let mut inputs = self.idle();
         if let Some(beat) = beat {
-            inputs.data = words(&beat.data);
+            assert_eq!(beat.data.len(), self.build.bytes(), "bytes of a beat");
+            for (word, bytes) in inputs.data.iter_mut().zip(beat.data.as_chunks().0) {
+                *word = u32::from_le_bytes(*bytes);
+            }
             inputs.keep = beat.keep;
             inputs.last = beat.last.into();
             inputs.valid = 1;
         }
         Cycle::new(beat.is_some(), &self.model.cycle(&inputs))
+    }
+
+    fn idle(&self) -> CrcWideIn {
+        let (init, xor_out) = (self.init, self.xor_out);
+        CrcWideIn { data: [0; 64], keep: 0, init, xor_out, rst: 0, valid: 0, last: 0 }
     }
 }

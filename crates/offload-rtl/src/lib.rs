@@ -36,7 +36,7 @@ mod task_table;
 mod tx;
 
 #[cfg(feature = "verilator")]
-pub use crc::{Beat64, BeatWide, Crc64, CrcWide, Cycle, Polynomial, TableBits};
+pub use crc::{Beat64, BeatWide, Crc64, CrcWide, Cycle, Polynomial, TableBits, WideBuild};
 #[cfg(feature = "verilator")]
 pub use credit::{CreditCycle, CreditLink};
 #[cfg(feature = "verilator")]

@@ -3,10 +3,13 @@
 
 use std::collections::VecDeque;
 
-use offload_rtl::{Beat64, BeatWide, Crc64, CrcWide, Cycle, Polynomial, TableBits};
+use offload_rtl::{Beat64, BeatWide, Crc64, CrcWide, Cycle, Polynomial, TableBits, WideBuild};
 
 const POLYNOMIALS: [Polynomial; 3] = [Polynomial::Crc32c, Polynomial::Crc32, Polynomial::Koopman];
 const ONES: u32 = u32::MAX;
+/// The wide units for CRC32C.
+const WIDE: [WideBuild; 4] =
+    [WideBuild::Engine(Polynomial::Crc32c), WideBuild::Bits512, WideBuild::Bits1024, WideBuild::Bits2048];
 const TABLES: [TableBits; 2] = [TableBits::Four, TableBits::Five];
 /// Messages of each test.
 const MESSAGES: usize = 4000;
@@ -23,35 +26,44 @@ fn bitwise(polynomial: u32, init: u32, xor_out: u32, bytes: &[u8]) -> u32 {
 /// What a unit takes in a cycle.
 trait Unit {
     /// Bytes of a beat.
-    const BEAT: usize;
+    fn beat(&self) -> usize;
     /// Bytes of one bit of `keep`.
     const GRAIN: usize;
     /// Offers up to a beat of bytes, the rest of the beat filled with rubbish.
     fn offer(&mut self, bytes: Option<(&[u8], bool)>, random: &mut fastrand::Rng) -> Cycle;
 }
 
-fn filled<const N: usize>(bytes: &[u8], random: &mut fastrand::Rng) -> [u8; N] {
-    std::array::from_fn(|i| bytes.get(i).copied().unwrap_or_else(|| random.u8(1..)))
+/// `bytes`, and rubbish up to the end of `beat`.
+fn fill(beat: &mut [u8], bytes: &[u8], random: &mut fastrand::Rng) {
+    let (exist, absent) = beat.split_at_mut(bytes.len());
+    exist.copy_from_slice(bytes);
+    absent.fill_with(|| random.u8(1..));
 }
 
 impl Unit for Crc64 {
-    const BEAT: usize = 8;
     const GRAIN: usize = 1;
+    fn beat(&self) -> usize {
+        8
+    }
     fn offer(&mut self, bytes: Option<(&[u8], bool)>, random: &mut fastrand::Rng) -> Cycle {
-        let keep = |bytes: &[u8]| ((1_u16 << bytes.len()) - 1) as u8;
-        self.cycle(bytes.map(|(bytes, last)| Beat64 { data: filled(bytes, random), keep: keep(bytes), last }))
+        self.cycle(bytes.map(|(bytes, last)| {
+            let mut data = [0; 8];
+            fill(&mut data, bytes, random);
+            Beat64 { data, keep: ((1_u16 << bytes.len()) - 1) as u8, last }
+        }))
     }
 }
 
 impl Unit for CrcWide {
-    const BEAT: usize = 64;
     const GRAIN: usize = 4;
+    fn beat(&self) -> usize {
+        self.build().bytes()
+    }
     fn offer(&mut self, bytes: Option<(&[u8], bool)>, random: &mut fastrand::Rng) -> Cycle {
-        let keep = |bytes: &[u8]| ((1_u32 << (bytes.len() / 4)) - 1) as u16;
-        self.cycle(bytes.map(|(bytes, last)| BeatWide {
-            data: filled(bytes, random),
-            keep: keep(bytes),
-            last,
+        let data = &mut [0; 256][..self.beat()];
+        self.cycle(bytes.map(|(bytes, last)| {
+            fill(data, bytes, random);
+            BeatWide { data, keep: ((1_u128 << (bytes.len() / 4)) - 1) as u64, last }
         }))
     }
 }
@@ -64,11 +76,12 @@ fn run<U: Unit>(
     random: &mut fastrand::Rng,
 ) -> (Vec<u32>, usize) {
     let mut beats = VecDeque::new();
+    let width = unit.beat();
     for message in messages {
-        let count = message.len().div_ceil(U::BEAT).max(1);
+        let count = message.len().div_ceil(width).max(1);
         beats.extend((0..count).map(|i| {
-            let end = message.len().min((i + 1) * U::BEAT);
-            (&message[i * U::BEAT..end], i + 1 == count)
+            let end = message.len().min((i + 1) * width);
+            (&message[i * width..end], i + 1 == count)
         }));
     }
     let limit = 1000 + beats.len() * 100;
@@ -97,10 +110,15 @@ fn narrow_units(seed: u16) -> [Crc64; 2] {
     })
 }
 
-fn messages<U: Unit>(least: usize, random: &mut fastrand::Rng) -> Vec<Vec<u8>> {
+/// The wide units for CRC32C.
+fn wide_units(seed: u16) -> [CrcWide; 4] {
+    WIDE.map(|build| CrcWide::new(build, ONES, ONES, seed))
+}
+
+fn messages<U: Unit>(unit: &U, least: usize, random: &mut fastrand::Rng) -> Vec<Vec<u8>> {
     let mut message = |_| {
         let most = if random.u8(..8) == 0 { 40 } else { 5 };
-        let grains = random.usize(least..=most * U::BEAT / U::GRAIN);
+        let grains = random.usize(least..=most * unit.beat() / U::GRAIN);
         (0..grains * U::GRAIN).map(|_| random.u8(..)).collect()
     };
     (0..MESSAGES).map(&mut message).collect()
@@ -120,7 +138,7 @@ fn narrow_unit_is_the_definition_for_every_polynomial() {
         for (init, xor_out) in [(ONES, ONES), (0, 0), (random.u32(..), random.u32(..))] {
             unit.set_polynomial(polynomial.value(), init, xor_out);
             for gaps in [0, 40] {
-                let messages = messages::<Crc64>(0, &mut random);
+                let messages = messages(&unit, 0, &mut random);
                 let (digests, _) = run(&mut unit, &messages, gaps, &mut random);
                 compare(&digests, &messages, |bytes| bitwise(polynomial.value(), init, xor_out, bytes));
                 if (polynomial, init, xor_out) == (Polynomial::Crc32c, ONES, ONES) {
@@ -148,11 +166,12 @@ fn narrow_unit_takes_polynomials_that_nobody_chose() {
 #[test]
 fn wide_unit_is_the_definition_for_every_polynomial() {
     let mut random = fastrand::Rng::with_seed(3);
-    for polynomial in POLYNOMIALS {
+    let others = [Polynomial::Crc32, Polynomial::Koopman].map(|of| (WideBuild::Engine(of), of));
+    for (build, polynomial) in WIDE.map(|build| (build, Polynomial::Crc32c)).into_iter().chain(others) {
         for (init, xor_out) in [(ONES, ONES), (random.u32(..), random.u32(..))] {
-            let mut unit = CrcWide::new(polynomial, init, xor_out, 3);
+            let mut unit = CrcWide::new(build, init, xor_out, 3);
             for gaps in [0, 40] {
-                let messages = messages::<CrcWide>(1, &mut random);
+                let messages = messages(&unit, 1, &mut random);
                 let (digests, _) = run(&mut unit, &messages, gaps, &mut random);
                 compare(&digests, &messages, |bytes| bitwise(polynomial.value(), init, xor_out, bytes));
                 if (polynomial, init, xor_out) == (Polynomial::Crc32c, ONES, ONES) {
@@ -163,12 +182,11 @@ fn wide_unit_is_the_definition_for_every_polynomial() {
     }
 }
 
-/// Every byte of every beat alone, in both units: a lane that is dropped, or a byte enable that is not, changes one of them.
+/// Every byte of every beat alone, in all units: a lane that is dropped, or a byte enable that is not, changes one of them.
 #[test]
 fn each_byte_and_each_byte_enable_counts() {
     let mut random = fastrand::Rng::with_seed(4);
     let mut narrow = narrow_units(4);
-    let mut wide = CrcWide::new(Polynomial::Crc32c, ONES, ONES, 4);
     for length in 1..=16 {
         let messages: Vec<Vec<u8>> =
             (0..length).map(|at| (0..length).map(|i| u8::from(i == at)).collect()).collect();
@@ -176,10 +194,12 @@ fn each_byte_and_each_byte_enable_counts() {
             compare(&run(unit, &messages, 0, &mut random).0, &messages, integrity::crc32c);
         }
     }
-    for length in (4..=128).step_by(4) {
-        let messages: Vec<Vec<u8>> =
-            (0..length).map(|at| (0..length).map(|i| u8::from(i == at)).collect()).collect();
-        compare(&run(&mut wide, &messages, 0, &mut random).0, &messages, integrity::crc32c);
+    for mut wide in wide_units(4) {
+        for length in (4..=2 * wide.beat()).step_by(4) {
+            let messages: Vec<Vec<u8>> =
+                (0..length).map(|at| (0..length).map(|i| u8::from(i == at)).collect()).collect();
+            compare(&run(&mut wide, &messages, 0, &mut random).0, &messages, integrity::crc32c);
+        }
     }
 }
 
@@ -213,9 +233,10 @@ fn units_take_a_beat_in_each_cycle() {
     for unit in &mut narrow_units(7) {
         assert_eq!(run(unit, &headers, 0, &mut random).1, 6 * 1000 + 4);
     }
-    let mut wide = CrcWide::new(Polynomial::Crc32c, ONES, ONES, 7);
     let short = vec![vec![1; 52]; 1000];
-    assert_eq!(run(&mut wide, &short, 0, &mut random).1, 1000 + 17);
+    for (wide, digest_after) in wide_units(7).iter_mut().zip([17, 23, 26, 30]) {
+        assert_eq!(run(wide, &short, 0, &mut random).1, 1000 + digest_after, "{:?}", wide.build());
+    }
 }
 
 /// What the zeros of a tail cost in the narrow unit: 8 cycles a byte, which the next message hides if it is as long.
@@ -233,11 +254,11 @@ fn a_tail_delays_only_short_messages() {
 }
 
 #[test]
-fn golden_vectors_pass_both_units() {
+fn golden_vectors_pass_all_units() {
     let text = include_str!("../../../vectors/crc32c.txt");
     let mut random = fastrand::Rng::with_seed(9);
     let mut narrow = narrow_units(9);
-    let mut wide = CrcWide::new(Polynomial::Crc32c, ONES, ONES, 9);
+    let mut wide = wide_units(9);
     let mut seen = [0; 2];
     for line in text.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty()) {
         let (digest, bytes) = vector(line);
@@ -247,7 +268,9 @@ fn golden_vectors_pass_both_units() {
         }
         seen[0] += 1;
         if !message[0].is_empty() && message[0].len().is_multiple_of(4) {
-            assert_eq!(run(&mut wide, &message, 0, &mut random).0, [digest], "{line}");
+            for unit in &mut wide {
+                assert_eq!(run(unit, &message, 0, &mut random).0, [digest], "{line}");
+            }
             seen[1] += 1;
         }
     }

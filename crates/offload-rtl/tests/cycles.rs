@@ -11,7 +11,7 @@ use common::{BOTH_DIGESTS, Bench, open_conn};
 use offload::encoding::{OpenConn, SglElement, conn_flags, task_flags};
 use offload_rtl::{
     Beat64, BeatWide, Crc64, CrcWide, Polynomial, Ports, RtlEngine, RxPacket, RxSettings, TableBits, Verdict,
-    Width,
+    WideBuild, Width,
 };
 use serde_json::{Value, json};
 
@@ -175,9 +175,9 @@ fn latency(mut cycle: impl FnMut(bool) -> Option<u32>) -> usize {
 fn measure() -> Value {
     let mut narrow = Crc64::new(TableBits::Four, 1);
     let set_poly = narrow.set_polynomial(Polynomial::Crc32c.value(), ONES, ONES);
-    let mut wide = CrcWide::new(Polynomial::Crc32c, ONES, ONES, 1);
+    let mut wide = CrcWide::new(WideBuild::Engine(Polynomial::Crc32c), ONES, ONES, 1);
     let beat = Beat64 { data: [0; 8], keep: 0xff, last: true };
-    let wide_beat = BeatWide { data: [0; 64], keep: !0, last: true };
+    let wide_beat = BeatWide { data: &[0; 64], keep: !0, last: true };
     let rates = |rate: fn(Width, usize) -> Value, least: usize| -> Vec<Value> {
         let of_width = |width: Width| {
             let within = least..=width.buffer_bytes() as usize;
