@@ -14,7 +14,7 @@ narrow=(crc/crc_pkg.sv crc/crc_unit.sv crc/crc_loader.sv)
 wide=(crc/crc_wide.sv)
 credit=(common/credit_fifo.sv common/front_fifo.sv common/credit_sender.sv)
 shared=(common/to_lanes.sv common/stream_window.sv crc/beat_crc.sv crc/crc_pair.sv)
-rx=("${shared[@]}" rx/rx_scout.sv rx/rx_poly.sv rx/rx_check.sv rx/rx_packet.sv)
+rx=("${shared[@]}" rx/rx_pkg.sv rx/rx_scout.sv rx/rx_poly.sv rx/rx_check.sv rx/rx_packet.sv)
 lint crc64 "${narrow[@]}" crc/crc64.sv
 lint crc64 -GIndex=5 "${narrow[@]}" crc/crc64.sv
 lint crc_wide crc/crc_pkg.sv "${wide[@]}"

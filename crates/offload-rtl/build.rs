@@ -27,7 +27,7 @@ mod models {
     const NARROW: &[&str] = &["crc/crc_pkg", "crc/crc_unit", "crc/crc_loader"];
     const WIDE: &[&str] = &["crc/crc_wide"];
     const CREDIT: &[&str] = &["common/credit_fifo", "common/front_fifo", "common/credit_sender"];
-    const RX: &[&str] = &["rx/rx_scout", "rx/rx_poly", "rx/rx_check", "rx/rx_packet"];
+    const RX: &[&str] = &["rx/rx_pkg", "rx/rx_scout", "rx/rx_poly", "rx/rx_check", "rx/rx_packet"];
 
     const BUFFER: &[&str] = &["rx/rx_buffer", "rx/rx_checked"];
 

@@ -31,9 +31,9 @@ module credit_fifo #(
   (* no_rw_check *)
   logic [Width-1:0] slots[Depth];
   logic [At-1:0] head, tail;
+  // `valid_o` is a register of its own, because much follows from it.
   logic [Count-1:0] count;
-  assign valid_o = count != '0;
-  assign data_o  = slots[head];
+  assign data_o = slots[head];
   always_ff @(posedge clk) begin
     if (push_i) slots[tail] <= data_i;
     credit_o <= pop_i && !rst;
@@ -41,10 +41,12 @@ module credit_fifo #(
       head  <= '0;
       tail  <= '0;
       count <= '0;
+      valid_o <= 1'b0;
     end else begin
       if (push_i) tail <= tail == Last ? '0 : tail + 1'b1;
       if (pop_i) head <= head == Last ? '0 : head + 1'b1;
-      count <= count + Count'(push_i) - Count'(pop_i);
+      if (push_i != pop_i) count <= count + {{Count - 1{pop_i}}, 1'b1};
+      valid_o <= push_i || count > Count'(1) || (valid_o && !pop_i);
     end
   end
 `ifndef SYNTHESIS
@@ -54,7 +56,7 @@ module credit_fifo #(
       else $error("credit_fifo: a push without a free slot");
       assert (!(pop_i && count == '0))
       else $error("credit_fifo: a pop without an entry");
-      assert (count <= Count'(Depth) && 32'(head) < Depth);
+      assert (count <= Count'(Depth) && 32'(head) < Depth && valid_o == (count != '0));
       assert (32'(tail) == (32'(head) + 32'(count)) % Depth);
     end
   end

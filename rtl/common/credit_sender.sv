@@ -13,14 +13,19 @@ module credit_sender #(
 );
   localparam int unsigned Count = $clog2(Depth + 1);
   logic [Count-1:0] credits;
-  assign may_send_o = credits != '0;
   always_ff @(posedge clk) begin
-    if (rst) credits <= Count'(Depth);
-    else credits <= credits + Count'(credit_i) - Count'(spend_i);
+    if (rst) begin
+      credits <= Count'(Depth);
+      may_send_o <= 1'b1;
+    end else begin
+      if (spend_i != credit_i) credits <= credits + {{Count - 1{spend_i}}, 1'b1};
+      may_send_o <= credit_i || credits > Count'(1) || (may_send_o && !spend_i);
+    end
   end
 `ifndef SYNTHESIS
   always_ff @(posedge clk) begin
     if (!rst) begin
+      assert (may_send_o == (credits != '0));
       assert (!(spend_i && credits == '0))
       else $error("credit_sender: a credit that does not exist");
       assert (!(credit_i && credits == Count'(Depth)))

@@ -37,13 +37,13 @@ module stream_window #(
   localparam int unsigned Held = L + 5;
 
   // What was accepted and not yet taken, with two cycles of delay in the latter. Two rows stay free: one that a beat may begin to fill, and
-  // one that is being read.
+  // one that is being read. Whether there is room for a beat is a register, a beat of now counts as a whole one.
   logic [Held-1:0] held;
   logic [L-2:0] taking, taken;
-  assign ready_o = held <= Held'(13 * Bytes);
   wire accept = valid_i && ready_o;
   logic [L+3:0] in_at;
   always_ff @(posedge clk) begin
+    ready_o <= rst || held <= ((accept && !taken[L-2]) ? Held'(12 * Bytes) : Held'(13 * Bytes));
     taking <= rst ? '0 : take_i;
     taken <= rst ? '0 : taking;
     if (rst) begin

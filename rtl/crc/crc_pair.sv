@@ -39,7 +39,7 @@ module crc_pair #(
   if (Bytes == 64) begin : g_one
     wire clear = rst || restart_i;
     // A segment has begun, and its kind.
-    logic begun, begun_data, is_data, unused_ready, unused_credit, unused_known, digest_valid;
+    logic begun, begun_data, chosen_is_data, is_data, unused_ready, unused_credit, unused_known, digest_valid;
     wire data = begun ? begun_data : !header_valid_i;
     assign header_ready_o = !data;
     assign data_ready_o = data;
@@ -54,6 +54,7 @@ module crc_pair #(
       if (!begun) begun_data <= data;
       chosen_valid <= valid && !clear;
       chosen_last  <= last;
+      chosen_is_data <= data;
       chosen_keep  <= data ? data_keep_i : header_keep_i;
       chosen_data  <= data ? data_data_i : header_data_i;
     end
@@ -80,8 +81,8 @@ module crc_pair #(
     ) kinds (
         .clk,
         .rst(clear),
-        .push_i(valid && last),
-        .data_i(data),
+        .push_i(chosen_valid && chosen_last),
+        .data_i(chosen_is_data),
         .credit_o(unused_credit),
         .valid_o(unused_known),
         .data_o(is_data),

@@ -124,7 +124,7 @@ GUARD_FAULTS = [
 CREDIT_FAULTS = [
     ("common/credit_fifo", "credit_o <= pop_i && !rst", "credit_o <= (pop_i || push_i) && !rst"),
     ("common/credit_sender", "credits <= Count'(Depth)", "credits <= Count'(Depth + 1)"),
-    ("common/credit_sender", "may_send_o = credits != '0", "may_send_o = 1'b1"),
+    ("common/credit_sender", "(may_send_o && !spend_i)", "may_send_o"),
     ("common/credit_fifo", "tail == Last ? '0 : tail + 1'b1", "tail + 1'b1"),
 ]
 TABLE_FAULTS = [

@@ -48,7 +48,9 @@ module rx_buffer #(
 );
   // BHS and the longest AHS: 48 + 1020 bytes.
   localparam int unsigned Beats = BufferBytes / Bytes + (1068 + Bytes - 1) / Bytes;
-  localparam int unsigned Count = $clog2(Beats + 1);
+  // One more, because whether there is room is a register that knows of a beat two cycles later.
+  localparam int unsigned Slots = Beats + 1;
+  localparam int unsigned Count = $clog2(Slots + 1);
   localparam int unsigned PduCount = $clog2(Pdus + 1);
   localparam logic [1:0] BAD_HEADER = 2'd1, TOO_LONG = 2'd2, BAD_DATA = 2'd3;
   typedef struct packed {
@@ -79,18 +81,18 @@ module rx_buffer #(
   assign in.pdu_last = seg_last_i && (seg_is_data_i || !has_data);
   assign in.words = seg_words_i;
   assign in.data = seg_data_i;
-  wire may_begin = pdus != PduCount'(Pdus) || !seg_first_i || seg_is_data_i;
-  assign seg_ready_o = beats != Count'(Beats) && may_begin;
+  logic room, pdu_room;
+  assign seg_ready_o = room && (pdu_room || !seg_first_i || seg_is_data_i);
 
-  // Out: the beat at the front waits for the verdict.
-  logic known, pop;
+  // Out: the beat at the front waits for the verdict. A verdict goes a cycle after the last beat that it is about, and is not looked at then.
+  logic oldest_known, left, pop;
+  wire known = oldest_known && !pop;
   wire bad_header = known && verdict_o == BAD_HEADER;
   wire drop = known && verdict_o == BAD_DATA && next.is_data && next_valid && !stopped_o;
   assign valid_o = !stopped_o && known && next_valid && !drop;
   wire taken = valid_o && ready_i;
   wire leaves = drop || (taken && !bad_header);
   wire stops = taken && (bad_header || (verdict_o == TOO_LONG && next.last));
-  assign pop = stops || (leaves && next.pdu_last);
   assign is_data_o = next.is_data && !bad_header;
   assign first_o = next.first || bad_header;
   assign last_o = next.last || bad_header;
@@ -102,19 +104,25 @@ module rx_buffer #(
     // A cycle for the way to the RAM, which is long. The beat counts from before.
     arrives  <= seg_valid_i && !clear;
     arriving <= in;
+    left <= leaves && !clear;
+    pop <= (stops || (leaves && next.pdu_last)) && !clear;
     if (clear) begin
       beats <= '0;
       pdus <= '0;
+      {room, pdu_room} <= '1;
       stopped_o <= rst;
     end else begin
-      beats <= beats + Count'(seg_valid_i) - Count'(leaves);
-      pdus <= pdus + PduCount'(begins) - PduCount'(pop);
+      if (seg_valid_i != left) beats <= beats + {{Count - 1{left}}, 1'b1};
+      if (begins != pop) pdus <= pdus + {{PduCount - 1{pop}}, 1'b1};
+      room <= beats < Count'(Beats);
+      pdu_room <= pdus < PduCount'(Pdus - 1);
       if (stops) stopped_o <= 1'b1;
     end
   end
   front_fifo #(
       .Width($bits(beat_t)),
-      .Depth(Beats)
+      .Depth(Slots),
+      .Block(1'b1)
   ) queue (
       .clk,
       .rst(clear),
@@ -132,15 +140,17 @@ module rx_buffer #(
       .rst(clear),
       .push_i(verdict_valid_i),
       .data_i({verdict_i, verdict_position_i}),
-      .valid_o(known),
+      .valid_o(oldest_known),
       .data_o({verdict_o, position_o}),
       .pop_i(pop)
   );
 `ifndef SYNTHESIS
   always_ff @(posedge clk) begin
     if (!clear) begin
-      assert (!seg_valid_i || beats != Count'(Beats))
+      assert (!seg_valid_i || beats != Count'(Slots))
       else $error("rx_buffer: a beat without room");
+      assert (!begins || pdus != PduCount'(Pdus))
+      else $error("rx_buffer: a PDU without room");
       assert (!(valid_o && is_data_o && verdict_o != 2'd0))
       else $error("rx_buffer: data leaves whose PDU is not good");
     end

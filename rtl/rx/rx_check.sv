@@ -28,10 +28,14 @@ module rx_check #(
   // The packet controller counts for these queues, by the credits of its PDUs.
   logic unused_computed_credit, unused_received_credit;
   wire compare = computed_valid && received_valid;
-  logic compared, equal;
+  // In two cycles: of four bits each, and of all.
+  logic compares, compared, equal;
+  logic [7:0] same;
   always_ff @(posedge clk) begin
-    compared <= compare && !clear;
-    equal <= computed == received;
+    compares <= compare && !clear;
+    compared <= compares && !clear;
+    for (int unsigned i = 0; i < 8; i++) same[i] <= computed[4*i+:4] == received[4*i+:4];
+    equal <= &same;
   end
   credit_fifo #(
       .Depth(Depth)

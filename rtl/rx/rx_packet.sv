@@ -4,17 +4,16 @@
 //                 |    ^ take            ^        +--> [rx_check] header: computed, received --+
 //       header's  |    |                 |        +--> [rx_check] data:   computed, received --+--> [retire] --> verdict_*
 //       lengths   v    |                 |                                                     |
-//            [rx_scout] --plan--> [ mover ] -----------------> queue of PDUs under way --------+
+//       [rx_scout] --plan--> [planner] --> [ mover ] ----------> queue of PDUs under way ------+
 //
-//                +--------------------- no data ----------------------+
-//                v                                                    |
-//   plan --> HEADER --> HEADER_DIGEST --> DATA --> DATA_DIGEST -------+
-//                |  ^                      |  ^------- if it did not fit behind the data
-//                |  +----------------------+
-//                +--> STOPPED: a verdict stops the connection
+// The beats that the planner makes of a PDU:
+//
+//                +------------------------ no data -------------------------+
+//                v                                                          |
+//   plan --> header, ... --> (header digest) --> data, ... --> (data digest) +      a digest that did not fit behind its segment
 //
 // The scout reads the lengths of a header while beats of the PDUs before it move. The mover knows from registers alone how many words it
-// takes next, so what it decides is only whether they are there. Beats reach the queue some cycles later; the mover has a credit for each.
+// takes next, and whether they are there. Beats reach the queue some cycles later; the mover has a credit for each.
 //
 // A digest that fits into the last beat of its segment is taken with it. A length is believed before the header digest has
 // been compared, as otherwise each PDU would wait 17 cycles. So whoever takes the segments holds them back until the verdict: verdicts
@@ -66,17 +65,9 @@ module rx_packet #(
   localparam int unsigned Words = Bytes / 4;
   localparam int unsigned L = $clog2(Bytes);
   localparam int unsigned W = L - 1;
-  localparam int unsigned T = L - 2;
   // From taking words until their beat is there.
   localparam int unsigned Latency = 2 + W / 2;
   localparam logic [1:0] GOOD = 2'd0, BAD_HEADER = 2'd1, TOO_LONG = 2'd2, BAD_DATA = 2'd3;
-  typedef enum logic [2:0] {
-    IDLE,
-    HEADER,
-    HEADER_DIGEST,
-    DATA,
-    DATA_DIGEST
-  } state_t;
   typedef struct packed {
     logic [63:0] position;
     logic too_long;
@@ -98,7 +89,7 @@ module rx_packet #(
 
   // Every register that counts is reset by it. So nothing is held back in that cycle: it would be in the way of every decision.
   wire clear = rst || restart_i;
-  logic stopped, retire, retire_stops;
+  logic stopped, retire;
   assign stopped_o = stopped;
 
   logic window_ready;
@@ -128,9 +119,7 @@ module rx_packet #(
   logic [63:0] next_position;
   logic plan_valid, plan_too_long, plan_has_data, plan_new_poly, plan_pop;
   logic [63:0] plan_position;
-  logic [8:0] plan_header_beats;
-  logic [21:0] plan_data_beats;
-  logic [T-1:0] plan_header_tail, plan_data_tail;
+  rx_pkg::segment_t plan_header, plan_data;
   rx_scout #(
       .Bytes(Bytes)
   ) scout (
@@ -152,71 +141,64 @@ module rx_packet #(
       .plan_too_long_o(plan_too_long),
       .plan_has_data_o(plan_has_data),
       .plan_new_poly_o(plan_new_poly),
-      .plan_header_beats_o(plan_header_beats),
-      .plan_header_tail_o(plan_header_tail),
-      .plan_data_beats_o(plan_data_beats),
-      .plan_data_tail_o(plan_data_tail),
+      .plan_header_o(plan_header),
+      .plan_data_o(plan_data),
       .plan_pop_i(plan_pop)
   );
 
-  // The mover. `left`: beats of the segment behind the next one; `tail`: words of its last beat less one.
-  state_t state;
+  // The planner. `next` is the beat that it offers, of which it takes `wanted` words; `ends`: nothing of the segment follows it, or there is no
+  // beat; `to_digest`: only the digest does; `has_data`: data does.
+  logic active, ends, to_digest, has_data, pdu_credit;
   beat_t next;
   logic [W-1:0] wanted;
-  logic [L+2:0] have;
-  logic [21:0] left, data_left;
-  logic [T-1:0] tail, data_tail;
-  logic has_data, pdu_credit, beat_credit;
-  wire is_header = state == HEADER;
-  wire segment = is_header || state == DATA;
-  wire digested = is_header ? header_digest_i : data_digest_i;
-  wire go = state != IDLE && have >= (L + 3)'(wanted) && beat_credit && !stopped;
-  wire ends = segment && next.last && (!digested || next.with_digest) || state == HEADER_DIGEST || state == DATA_DIGEST;
-  wire to_data = (is_header || state == HEADER_DIGEST) && has_data;
-  assign plan_pop = (state == IDLE || go && ends && !to_data) && plan_valid && pdu_credit;
-  assign take = go ? wanted : '0;
-
-  // The next beat: it is one of `more` behind the first of its segment, or the last, with the digest if there is room.
-  logic [21:0] more;
-  logic [T-1:0] more_tail;
-  logic more_digested;
-  always_comb begin
-    more = left - 1'b1;
-    more_tail = tail;
-    more_digested = digested;
-    if (ends || state == IDLE) begin
-      more = to_data ? data_left : {13'd0, plan_header_beats};
-      more_tail = to_data ? data_tail : plan_header_tail;
-      more_digested = to_data ? data_digest_i : header_digest_i;
-    end
-  end
-  wire more_last = more == '0;
-  wire more_fits = more_last && more_digested && more_tail != '1;
-  wire to_digest = segment && next.last && digested && !next.with_digest;
+  rx_pkg::segment_t current, data_segment, segment;
+  // Beats of the segment behind the one after `next`, less one: negative if that is the last.
+  logic [22:0] further;
+  // The mover. `surplus`: words that have arrived and that its beat leaves.
+  logic move_valid, beat_credit;
+  beat_t move;
+  logic [W-1:0] move_words;
+  logic [L+3:0] surplus;
+  wire go = move_valid && !surplus[L+3] && beat_credit && !stopped;
+  wire taken_next = active && (go || !move_valid);
+  wire step = taken_next || !active;
+  wire pdu_ends = ends && !has_data;
+  wire begins = pdu_ends && plan_valid && pdu_credit;
+  assign plan_pop = step && begins;
+  assign segment = !ends ? current : has_data ? data_segment : plan_header;
+  wire last = ends ? segment.single : further[22];
   always_ff @(posedge clk) begin
-    have <= clear ? '0 : have + (L + 3)'(arrived) - (L + 3)'(take);
-    if (go || state == IDLE) begin
-      if (ends || state == IDLE) next.is_data <= to_data;
+    if (step) begin
+      active <= begins || !pdu_ends;
+      ends <= to_digest || (last && segment.whole) || (pdu_ends && !begins);
+      to_digest <= last && !segment.whole && !to_digest && (begins || !pdu_ends);
+      if (ends) has_data <= begins && plan_has_data;
+      if (ends) next.is_data <= has_data;
       next.only_digest <= to_digest;
-      next.first <= ends || state == IDLE;
-      next.last <= more_last || to_digest;
-      next.with_digest <= more_fits && !to_digest;
+      next.first <= ends;
+      next.last <= last || to_digest;
+      next.with_digest <= last && segment.fits && !to_digest;
       next.pdu_over <= 1'b0;
-      next.new_poly <= plan_pop && plan_new_poly;
-      next.words <= to_digest ? '0 : more_last ? W'(more_tail) + 1'b1 : W'(Words);
-      wanted <= to_digest ? W'(1) : more_last ? W'(more_tail) + 1'b1 + W'(more_fits) : W'(Words);
-      left <= more;
-      tail <= more_tail;
-      if (to_digest) state <= is_header ? HEADER_DIGEST : DATA_DIGEST;
-      else if (ends || state == IDLE) state <= state != IDLE && to_data ? DATA : plan_pop ? HEADER : IDLE;
+      next.new_poly <= begins && plan_new_poly;
+      next.words <= to_digest ? '0 : last ? segment.words[W-1:0] : W'(Words);
+      wanted <= to_digest ? W'(1) : last ? segment.wanted[W-1:0] : W'(Words);
+      further <= (ends ? {1'b0, segment.beats} : further) + {{22{1'b1}}, !ends};
+      current <= segment;
+      if (begins) data_segment <= plan_data;
     end
-    if (plan_pop) begin
-      has_data  <= plan_has_data && !plan_too_long;
-      data_left <= plan_data_beats;
-      data_tail <= plan_data_tail;
+    move_valid <= !clear && (taken_next || (move_valid && !go));
+    if (taken_next) begin
+      move <= next;
+      move.pdu_over <= pdu_ends;
+      move_words <= wanted;
     end
-    if (clear) state <= IDLE;
+    surplus <= clear ? '0 : surplus + (L + 4)'(arrived) - (taken_next ? (L + 4)'(wanted) : '0);
+    if (clear) begin
+      ends <= 1'b1;
+      {active, to_digest, has_data} <= '0;
+    end
   end
+  assign take = go ? move_words : '0;
 
   // The way of a beat to the queue; on it a digest is cut out.
   logic [Latency:0] moving;
@@ -225,15 +207,21 @@ module rx_packet #(
   logic [31:0] beat_digest;
   always_ff @(posedge clk) begin
     moving <= clear ? '0 : {moving[Latency-1:0], go};
-    beat[0] <= next;
-    beat[0].pdu_over <= ends && !to_data;
+    beat[0] <= move;
     for (int unsigned i = 1; i <= Latency; i++) beat[i] <= beat[i-1];
     beat_data <= taken;
-    beat_digest <= taken[32*beat[Latency-1].words[T-1:0]+:32];
+    beat_digest <= taken[32*beat[Latency-1].words[W-2:0]+:32];
   end
-  beat_t out;
-  logic out_valid, out_go, beat_back;
-  logic [31:0] digest_word;
+  // The oldest is in registers, because much is decided with it.
+  beat_t out, queued;
+  logic out_valid, out_go, queued_valid, beat_back;
+  logic [31:0] digest_word, queued_digest;
+  logic [8*Bytes-1:0] queued_data;
+  wire out_free = !out_valid || out_go;
+  always_ff @(posedge clk) begin
+    out_valid <= !clear && (queued_valid || !out_free);
+    if (out_free) {seg_data_o, digest_word, out} <= {queued_data, queued_digest, queued};
+  end
   credit_sender #(
       .Depth(16)
   ) beat_credits (
@@ -252,9 +240,9 @@ module rx_packet #(
       .push_i(moving[Latency]),
       .data_i({beat_data, beat_digest, beat[Latency]}),
       .credit_o(beat_back),
-      .valid_o(out_valid),
-      .data_o({seg_data_o, digest_word, out}),
-      .pop_i(out_go)
+      .valid_o(queued_valid),
+      .data_o({queued_data, queued_digest, queued}),
+      .pop_i(queued_valid && out_free)
   );
 
   // The polynomial: both units change when the first beat of the PDU has come to the end of the queue.
@@ -294,7 +282,9 @@ module rx_packet #(
   wire may_go = out_valid && !stopped && (poly_is_set || !out.new_poly) && (out.only_digest || seg_ready_i);
   wire digests_header = may_go && !out.only_digest && !out.is_data && header_digest_i;
   wire digests_data = may_go && !out.only_digest && out.is_data && data_digest_i;
-  assign out_go = may_go && (header_ready || !digests_header) && (data_ready || !digests_data);
+  // At 512 bit one unit takes what comes in the order in which it comes, and has no pauses.
+  wire unit_waits = Bytes == 8 && ((digests_header && !header_ready) || (digests_data && !data_ready));
+  assign out_go = may_go && !unit_waits;
   assign seg_valid_o = out_go && !out.only_digest;
   assign seg_is_data_o = out.is_data;
   assign seg_first_o = out.first;
@@ -364,9 +354,13 @@ module rx_packet #(
   // The oldest is in registers: what a verdict looks at.
   pdu_t pdu_in, oldest;
   logic oldest_valid;
-  assign pdu_in.position = plan_position;
-  assign pdu_in.too_long = plan_too_long;
-  assign pdu_in.has_data_digest = data_digest_i && plan_has_data;
+  logic pdu_begun;
+  always_ff @(posedge clk) begin
+    pdu_begun <= plan_pop && !clear;
+    pdu_in.position <= plan_position;
+    pdu_in.too_long <= plan_too_long;
+    pdu_in.has_data_digest <= data_digest_i && plan_has_data;
+  end
   credit_sender #(
       .Depth(Depth)
   ) pdu_credits (
@@ -382,36 +376,49 @@ module rx_packet #(
   ) pdus (
       .clk,
       .rst(clear),
-      .push_i(plan_pop),
+      .push_i(pdu_begun),
       .data_i(pdu_in),
       .valid_o(oldest_valid),
       .data_o(oldest),
       .pop_i(retire)
   );
 
-  // Retire: PDUs that have ended, less those with a verdict. The verdict is out in the next cycle.
+  // Retire. The verdict is in registers when the PDU leaves, which is a cycle later: so a PDU takes two cycles, and the scout takes five.
+  // PDUs that have ended, less those with a verdict.
+  localparam int unsigned Ended = $clog2(Depth + 1);
   wire pdu_over = out_go && out.pdu_over;
-  logic [$clog2(Depth+1)-1:0] ended;
+  logic [Ended-1:0] ended;
+  logic some_ended;
+  wire ended_leaves = retire && some_ended;
   always_ff @(posedge clk) begin
-    if (clear) ended <= '0;
-    else
-      ended <= ended + {{$clog2(Depth + 1) - 1{1'b0}}, pdu_over} - {{$clog2(Depth + 1) - 1{1'b0}}, retire && ended != '0};
+    if (clear) begin
+      ended <= '0;
+      some_ended <= 1'b0;
+    end else begin
+      if (pdu_over != ended_leaves) ended <= ended + {{Ended - 1{ended_leaves}}, 1'b1};
+      some_ended <= pdu_over || ended > Ended'(1) || (some_ended && !ended_leaves);
+    end
   end
-  always_ff @(posedge clk) stopped <= rst || (!restart_i && (stopped || retire_stops));
   wire header_known = !header_digest_i || header_valid;
   wire header_bad = header_digest_i && header_valid && !header_good;
-  wire whole = ended != '0 && (!oldest.has_data_digest || data_valid || oldest.too_long);
-  assign retire = !stopped && oldest_valid && header_known && (header_bad || whole);
+  wire whole = some_ended && (!oldest.has_data_digest || data_valid);
   wire bad_data = oldest.has_data_digest && !data_good;
-  assign retire_stops = retire && (header_bad || oldest.too_long);
-  assign header_pop = retire && header_digest_i;
-  assign data_pop = retire && oldest.has_data_digest && !header_bad && !oldest.too_long;
-  logic retired;
-  assign verdict_valid_o = retired;
   always_ff @(posedge clk) begin
-    retired <= retire && !clear;
+    retire <= !clear && !stopped && !retire && oldest_valid && header_known && (header_bad || whole);
     verdict_o <= header_bad ? BAD_HEADER : oldest.too_long ? TOO_LONG : bad_data ? BAD_DATA : GOOD;
     verdict_position_o <= oldest.position;
+    stopped <= rst || (!restart_i && (stopped || (retire && (verdict_o == BAD_HEADER || verdict_o == TOO_LONG))));
   end
+  assign header_pop = retire && header_digest_i;
+  assign data_pop = retire && oldest.has_data_digest && verdict_o != BAD_HEADER;
+  assign verdict_valid_o = retire;
+`ifndef SYNTHESIS
+  always_ff @(posedge clk) begin
+    if (!clear) begin
+      assert (!out_go || ((header_ready || !digests_header) && (data_ready || !digests_data)))
+      else $error("rx_packet: a beat leaves for which the CRC unit has no room");
+    end
+  end
+`endif
 endmodule
 `default_nettype wire

@@ -2,7 +2,7 @@
 //
 //   ahead: words arrived since the PDU's begin --> WAIT --> READ --> SUM --> NEXT --> WAIT
 //                                                   |        |       |       |
-//                                                peek_at  the word  length  begin += length; plan --> [ queue of 4 ] --> plan_o
+//                                                peek_at  the word  length  begin += length; plan --> [ ] [ ] --> plan_*
 //
 // Five cycles a PDU, while the controller moves the beats of those before. A length is believed before the header digest was
 // compared, see rx_packet. After a PDU with too much data the scout stops.
@@ -29,14 +29,12 @@ module rx_scout #(
     // The oldest PDU that was not taken.
     output logic                     plan_valid_o,
     output logic [             63:0] plan_position_o,
+    // More data than the bound: then it has none for the controller.
     output logic                     plan_too_long_o,
     output logic                     plan_has_data_o,
     output logic                     plan_new_poly_o,
-    // Beats of header segments and of data, and the words of the last of them, each less one.
-    output logic [              8:0] plan_header_beats_o,
-    output logic [$clog2(Bytes)-3:0] plan_header_tail_o,
-    output logic [             21:0] plan_data_beats_o,
-    output logic [$clog2(Bytes)-3:0] plan_data_tail_o,
+    output rx_pkg::segment_t         plan_header_o,
+    output rx_pkg::segment_t         plan_data_o,
     input  wire                      plan_pop_i
 );
   localparam int unsigned L = $clog2(Bytes);
@@ -55,10 +53,8 @@ module rx_scout #(
     logic has_data;
     // The polynomial changes before it.
     logic new_poly;
-    logic [8:0] header_beats;
-    logic [T-1:0] header_tail;
-    logic [21:0] data_beats;
-    logic [T-1:0] data_tail;
+    rx_pkg::segment_t header;
+    rx_pkg::segment_t data;
   } plan_t;
 
   state_t state;
@@ -103,24 +99,50 @@ module rx_scout #(
   assign planned_o = state == NEXT;
   always_ff @(posedge clk) settles <= state == NEXT || clear_i;
 
-  // The plan, a cycle after NEXT and then into the queue.
-  plan_t plan, oldest;
+  // The plan: lengths a cycle after NEXT, the rest a cycle later. Two wait for the controller.
+  function automatic rx_pkg::segment_t segment(input logic [21:0] words_less_one, input logic digested);
+    logic [T-1:0] tail = words_less_one[T-1:0];
+    segment.beats = words_less_one >> T;
+    segment.single = words_less_one >> T == '0;
+    segment.words = 5'(tail) + 1'b1;
+    segment.fits = digested && tail != '1;
+    segment.wanted = 5'(tail) + 1'b1 + {4'd0, digested && tail != '1};
+    segment.whole = !digested || tail != '1;
+  endfunction
+  plan_t plan, spare, oldest;
+  logic spare_valid;
+  logic plan_too_long, plan_has_data, plan_new_poly;
+  logic [63:0] plan_position;
+  logic [8:0] header_less_one;
+  logic [21:0] data_less_one;
   wire [21:0] data_words = data_bytes[23:2] + {21'd0, data_bytes[1:0] != 2'd0};
   always_ff @(posedge clk) begin
     made <= state == NEXT && !clear_i;
     if (state == NEXT) begin
-      plan.position <= position;
-      plan.too_long <= too_long;
-      plan.has_data <= data_bytes != '0;
-      plan.new_poly <= new_poly_i;
-      plan.header_beats <= (header_words - 1'b1) >> T;
-      plan.header_tail <= T'(header_words - 1'b1);
-      plan.data_beats <= (data_words - 1'b1) >> T;
-      plan.data_tail <= T'(data_words - 1'b1);
+      plan_position <= position;
+      plan_too_long <= too_long;
+      plan_has_data <= data_bytes != '0 && !too_long;
+      plan_new_poly <= new_poly_i;
+      header_less_one <= header_words - 1'b1;
+      data_less_one <= data_words - 1'b1;
     end
   end
+  assign plan.position = plan_position;
+  assign plan.too_long = plan_too_long;
+  assign plan.has_data = plan_has_data;
+  assign plan.new_poly = plan_new_poly;
+  assign plan.header = segment({13'd0, header_less_one}, header_digest_i);
+  assign plan.data = segment(data_less_one, data_digest_i);
+  wire free = !plan_valid_o || plan_pop_i;
+  always_ff @(posedge clk) begin
+    plan_valid_o <= !clear_i && (!free || made || spare_valid);
+    spare_valid <= !clear_i && !free && (made || spare_valid);
+    if (!spare_valid) spare <= plan;
+    if (free) oldest <= spare_valid ? spare : plan;
+    credit <= plan_pop_i && !clear_i;
+  end
   credit_sender #(
-      .Depth(4)
+      .Depth(2)
   ) plan_credits (
       .clk,
       .rst(clear_i),
@@ -128,26 +150,17 @@ module rx_scout #(
       .spend_i(state == READ),
       .credit_i(credit)
   );
-  credit_fifo #(
-      .Width($bits(plan_t)),
-      .Depth(4)
-  ) plans (
-      .clk,
-      .rst(clear_i),
-      .push_i(made),
-      .data_i(plan),
-      .credit_o(credit),
-      .valid_o(plan_valid_o),
-      .data_o(oldest),
-      .pop_i(plan_pop_i)
-  );
+`ifndef SYNTHESIS
+  always_ff @(posedge clk) begin
+    assert (clear_i || !(made && spare_valid))
+    else $error("rx_scout: a plan without room");
+  end
+`endif
   assign plan_position_o = oldest.position;
   assign plan_too_long_o = oldest.too_long;
   assign plan_has_data_o = oldest.has_data;
   assign plan_new_poly_o = oldest.new_poly;
-  assign plan_header_beats_o = oldest.header_beats;
-  assign plan_header_tail_o = oldest.header_tail;
-  assign plan_data_beats_o = oldest.data_beats;
-  assign plan_data_tail_o = oldest.data_tail;
+  assign plan_header_o = oldest.header;
+  assign plan_data_o = oldest.data;
 endmodule
 `default_nettype wire

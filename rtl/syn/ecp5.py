@@ -44,7 +44,7 @@ WIDE = ["crc/crc_wide"]
 CREDIT = ["common/credit_fifo", "common/front_fifo", "common/credit_sender"]
 CHECK = NARROW + WIDE + CREDIT + ["crc/beat_crc", "crc/crc_pair", "rx/rx_check"]
 WINDOW = ["common/to_lanes", "common/stream_window"]
-PACKET = CHECK + WINDOW + ["rx/rx_scout", "rx/rx_poly", "rx/rx_packet"]
+PACKET = CHECK + WINDOW + ["rx/rx_pkg", "rx/rx_scout", "rx/rx_poly", "rx/rx_packet"]
 for size, buffer in ((64, 65536), (8, 4096)):
     beat = {"Bytes": size}
     held = beat | {"BufferBytes": buffer}

@@ -63,7 +63,8 @@ module tx_segment #(
 
   front_fifo #(
       .Width($bits(beat_t)),
-      .Depth(Beats)
+      .Depth(Beats),
+      .Block(1'b1)
   ) beats (
       .clk,
       .rst(clear),
