@@ -214,7 +214,8 @@ fn table_3(report: &Report) -> Vec<Block> {
         Block::Heading(1, "Table 3: area and clock".to_owned()),
         Block::Table(table),
         Block::Text(
-            "crc_unit has a polynomial that is exchanged at run time, crc64 its loader as well; crc_wide has one that is built in. Tables of \
+            "crc_unit has a polynomial that is exchanged at run time, crc64 its loader as well; crc_wide has one that is built in; \
+             crc_wide_of_4, crc_wide_1024 and crc_wide_2048 are the same with one lookup table between two registers. Tables of \
              crc_unit and crc64 have 16 words on an ECP5 and 32 on UltraScale+, as many as the RAM of a lookup table. rx_checked is the \
              packet controller with the Rx buffer behind it: everything before the command table. tx is the transmit module without that table, with room for 512 R2Ts; its Tx buffer is that of the paper at 64 bit, and 32 KiB at 512."
                 .to_owned(),
