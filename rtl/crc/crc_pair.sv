@@ -38,13 +38,23 @@ module crc_pair #(
 );
   if (Bytes == 64) begin : g_one
     wire clear = rst || restart_i;
+    // A beat of each kind waits in registers, so that whether one comes and which goes are not one way.
+    logic header_valid, header_last, data_valid, data_last;
+    logic [Bytes/4-1:0] header_keep, data_keep;
+    logic [8*Bytes-1:0] header_data, data_data;
     // A segment has begun, and its kind.
     logic begun, begun_data, chosen_is_data, is_data, unused_ready, unused_credit, unused_known, digest_valid;
-    wire data = begun ? begun_data : !header_valid_i;
-    assign header_ready_o = !data;
-    assign data_ready_o = data;
-    wire valid = data ? data_valid_i : header_valid_i;
-    wire last = data ? data_last_i : header_last_i;
+    wire data = begun ? begun_data : !header_valid;
+    assign header_ready_o = !header_valid || !data;
+    assign data_ready_o = !data_valid || data;
+    wire valid = data ? data_valid : header_valid;
+    wire last = data ? data_last : header_last;
+    always_ff @(posedge clk) begin
+      header_valid <= !clear && (header_valid_i || !header_ready_o);
+      data_valid   <= !clear && (data_valid_i || !data_ready_o);
+      if (header_ready_o) {header_last, header_keep, header_data} <= {header_last_i, header_keep_i, header_data_i};
+      if (data_ready_o) {data_last, data_keep, data_data} <= {data_last_i, data_keep_i, data_data_i};
+    end
     // The choice has a cycle of its own: the unit's mask is the reset of its first registers, and far from here.
     logic chosen_valid, chosen_last;
     logic [Bytes/4-1:0] chosen_keep;
@@ -55,8 +65,8 @@ module crc_pair #(
       chosen_valid <= valid && !clear;
       chosen_last  <= last;
       chosen_is_data <= data;
-      chosen_keep  <= data ? data_keep_i : header_keep_i;
-      chosen_data  <= data ? data_data_i : header_data_i;
+      chosen_keep  <= data ? data_keep : header_keep;
+      chosen_data  <= data ? data_data : header_data;
     end
     beat_crc #(
         .Bytes(Bytes),

@@ -1,6 +1,6 @@
 // The Rx buffer controller: holds the segments of the packet controller back until the verdict about their PDU.
 //
-//   segments --> [ ] --> [ queue of beats ] --> [ next beat ] -----+--> good: header segments, data; bad data digest: header only
+//   segments --> [ ] --> [ ] --> [ queue of beats ] --> [ next ] --+--> good: header segments, data; bad data digest: header only
 //   verdicts ----------> [ queue ] -----------> [ oldest verdict ] +
 //
 // What leaves has been compared: no byte of a data segment with a bad digest, and none of a PDU with a bad header digest, comes out.
@@ -50,6 +50,10 @@ module rx_buffer #(
   localparam int unsigned Beats = BufferBytes / Bytes + (1068 + Bytes - 1) / Bytes;
   // One more, because whether there is room is a register that knows of a beat two cycles later.
   localparam int unsigned Slots = Beats + 1;
+  // At 512 bit the longest header, 17 beats, has room before the queue: so that is as long as block RAMs are, and no choice follows its slow
+  // output.
+  localparam bit Split = Bytes == 64;
+  localparam int unsigned Queue = Split ? BufferBytes / Bytes : Slots;
   localparam int unsigned Count = $clog2(Slots + 1);
   localparam int unsigned PduCount = $clog2(Pdus + 1);
   localparam logic [1:0] BAD_HEADER = 2'd1, TOO_LONG = 2'd2, BAD_DATA = 2'd3;
@@ -73,8 +77,8 @@ module rx_buffer #(
   wire has_data_now = {seg_data_i[47:40], seg_data_i[55:48], seg_data_i[63:56]} != '0;
   logic has_data_kept;
   wire has_data = begins ? has_data_now : has_data_kept;
-  beat_t in, arriving;
-  logic arrives;
+  beat_t in, arriving, held;
+  logic arrives, held_goes;
   assign in.is_data = seg_is_data_i;
   assign in.first = seg_first_i;
   assign in.last = seg_last_i;
@@ -102,8 +106,8 @@ module rx_buffer #(
   always_ff @(posedge clk) begin
     if (begins) has_data_kept <= has_data_now;
     // A cycle for the way to the RAM, which is long. The beat counts from before.
-    arrives  <= seg_valid_i && !clear;
-    arriving <= in;
+    arrives  <= held_goes && !clear;
+    arriving <= held;
     left <= leaves && !clear;
     pop <= (stops || (leaves && next.pdu_last)) && !clear;
     if (clear) begin
@@ -119,9 +123,36 @@ module rx_buffer #(
       if (stops) stopped_o <= 1'b1;
     end
   end
+  if (Split) begin : g_before
+    logic held_valid, queue_room, unused_credit;
+    // Beats in the queue and on the way to it. That there is room is known two cycles later.
+    logic [Count-1:0] queued;
+    always_ff @(posedge clk) begin
+      if (clear) queued <= '0;
+      else if (held_goes != left) queued <= queued + {{Count - 1{left}}, 1'b1};
+      queue_room <= !clear && queued < Count'(Queue - 1);
+    end
+    assign held_goes = held_valid && queue_room;
+    credit_fifo #(
+        .Width($bits(beat_t)),
+        .Depth(32)
+    ) header_beats (
+        .clk,
+        .rst(clear),
+        .push_i(seg_valid_i),
+        .data_i(in),
+        .credit_o(unused_credit),
+        .valid_o(held_valid),
+        .data_o(held),
+        .pop_i(held_goes)
+    );
+  end else begin : g_direct
+    assign held_goes = seg_valid_i;
+    assign held = in;
+  end
   front_fifo #(
       .Width($bits(beat_t)),
-      .Depth(Slots),
+      .Depth(Queue),
       .Block(1'b1)
   ) queue (
       .clk,

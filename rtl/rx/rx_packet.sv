@@ -159,12 +159,12 @@ module rx_packet #(
   beat_t move;
   logic [W-1:0] move_words;
   logic [L+3:0] surplus;
-  wire go = move_valid && !surplus[L+3] && beat_credit && !stopped;
+  wire go = move_valid && !surplus[L+3] && beat_credit;
   wire taken_next = active && (go || !move_valid);
   wire step = taken_next || !active;
   wire pdu_ends = ends && !has_data;
-  wire begins = pdu_ends && plan_valid && pdu_credit;
-  assign plan_pop = step && begins;
+  // A plan goes a cycle after its PDU has begun, and is not looked at then: so what follows from that does not wait for the mover.
+  wire begins = pdu_ends && plan_valid && pdu_credit && !plan_pop;
   assign segment = !ends ? current : has_data ? data_segment : plan_header;
   wire last = ends ? segment.single : further[22];
   always_ff @(posedge clk) begin
@@ -186,6 +186,7 @@ module rx_packet #(
       current <= segment;
       if (begins) data_segment <= plan_data;
     end
+    plan_pop <= step && begins && !clear;
     move_valid <= !clear && (taken_next || (move_valid && !go));
     if (taken_next) begin
       move <= next;
@@ -354,9 +355,7 @@ module rx_packet #(
   // The oldest is in registers: what a verdict looks at.
   pdu_t pdu_in, oldest;
   logic oldest_valid;
-  logic pdu_begun;
   always_ff @(posedge clk) begin
-    pdu_begun <= plan_pop && !clear;
     pdu_in.position <= plan_position;
     pdu_in.too_long <= plan_too_long;
     pdu_in.has_data_digest <= data_digest_i && plan_has_data;
@@ -376,7 +375,7 @@ module rx_packet #(
   ) pdus (
       .clk,
       .rst(clear),
-      .push_i(pdu_begun),
+      .push_i(plan_pop),
       .data_i(pdu_in),
       .valid_o(oldest_valid),
       .data_o(oldest),

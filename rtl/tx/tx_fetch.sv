@@ -58,6 +58,8 @@ module tx_fetch
   localparam int unsigned Words = Bytes / 4;
   localparam int unsigned L = $clog2(Bytes);
   localparam int unsigned W = L - 1;
+  // Words of a beat, as bits.
+  localparam int unsigned Lane = L - 2;
   // From taking words until their beat is there (stream_window).
   localparam int unsigned Latency = 2 + W / 2;
   // Beats that were taken and have not left: more than a slot takes to come back, and as many as fit the smallest RAM.
@@ -153,7 +155,17 @@ module tx_fetch
   // What the answers belong to.
   logic run_known, run_ends, pdu_known, fault_known, unused_fault_credit;
   logic [1:0] run_pad;
-  logic [14:0] pdu_words;
+  // Of a request, in beats of the window: those behind the first, whether there are none, and the words of the last.
+  typedef struct packed {
+    logic [14-Lane:0] beats;
+    logic single;
+    logic [W-1:0] tail;
+  } request_t;
+  request_t asked, request;
+  wire [14:0] words_less_one = length[16:2] - {14'd0, length[1:0] == 2'd0};
+  assign asked.beats = words_less_one[14:Lane];
+  assign asked.single = words_less_one[14:Lane] == '0;
+  assign asked.tail = W'(words_less_one[Lane-1:0]) + 1'b1;
   logic begins, taken, takes_last, over, answered;
   credit_sender #(
       .Depth(Depth)
@@ -187,15 +199,15 @@ module tx_fetch
       .credit_i(over)
   );
   front_fifo #(
-      .Width(15),
+      .Width($bits(request_t)),
       .Depth(Depth)
   ) pdus (
       .clk,
       .rst,
       .push_i(accept),
-      .data_i(length[16:2] + 15'(length[1:0] != 2'd0)),
+      .data_i(asked),
       .valid_o(pdu_known),
-      .data_o(pdu_words),
+      .data_o(request),
       .pop_i(begins)
   );
 
@@ -227,23 +239,29 @@ module tx_fetch
   taken_t [Latency-1:0] under_way;
   logic [Latency-1:0] moves;
   logic [W-1:0] arrived;
-  logic [L+2:0] have;
-  // The words of the request at hand that have not been taken, how many of them the next beat has, and whether it is the last.
+  // How many words the next beat of the request at hand has, and what is there beyond them; the beats behind the one after it, less one:
+  // negative if that is the last.
   logic at_hand, slot, slot_back, fault;
-  logic [14:0] words_left;
-  logic [W-1:0] take;
+  logic [L+3:0] surplus;
+  logic [15-Lane:0] further;
+  logic [W-1:0] take, tail;
   logic [8*Bytes-1:0] beat, queued;
   logic [31:0] unused_peek;
-  assign taken = at_hand && slot && have >= (L + 3)'(take) && (!takes_last || fault_known);
+  assign taken = at_hand && slot && !surplus[L+3] && (!takes_last || fault_known);
+  wire may_begin = !at_hand || takes_last;
   assign begins = pdu_known && (!at_hand || (taken && takes_last));
-  wire [14:0] words = begins ? pdu_words : words_left - 15'(Words);
+  wire next = begins || (taken && !takes_last);
+  wire next_last = may_begin ? request.single : further[15-Lane];
+  wire [W-1:0] next_take = !next_last ? W'(Words) : may_begin ? request.tail : tail;
   always_ff @(posedge clk) begin
     at_hand <= !rst && (begins || (at_hand && !(taken && takes_last)));
     over <= !rst && taken && takes_last;
-    if (begins || taken) begin
-      words_left <= words;
-      takes_last <= words <= 15'(Words);
-      take <= words <= 15'(Words) ? W'(words) : W'(Words);
+    surplus <= rst ? '0 : surplus + (L + 4)'(arrived) - (next ? (L + 4)'(next_take) : '0);
+    if (next) begin
+      takes_last <= next_last;
+      take <= next_take;
+      further <= (may_begin ? {1'b0, request.beats} : further) + {{15 - Lane{1'b1}}, !may_begin};
+      if (may_begin) tail <= request.tail;
     end
   end
   stream_window #(
@@ -275,7 +293,6 @@ module tx_fetch
       .pop_i(taken && takes_last)
   );
   always_ff @(posedge clk) begin
-    have <= rst ? '0 : have + (L + 3)'(arrived) - (taken ? (L + 3)'(take) : '0);
     under_way <= {under_way[Latency-2:0], takes_last, fault, take};
     moves <= rst ? '0 : {moves[Latency-2:0], taken};
   end

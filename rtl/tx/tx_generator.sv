@@ -236,7 +236,6 @@ module tx_generator
   wire drops = faulted || fetched_fault_i;
   // PDUs from their beginning until they have left the buffer: as many as have slots in its queues.
   logic [Flights-1:0] begun;
-  assign credit = begun != Flights'(Pdus);
 
   // What may be done next. What was posted goes before R2Ts and bursts, also in the cycles in which it is on its way to the front.
   wire may_begin = queue_valid && !table_nearly_full;
@@ -477,7 +476,8 @@ module tx_generator
     endcase
     looking <= look_o || (looking && !looked_i);
     if (write_o) flight_tx <= write_tx_o;
-    begun <= begun + Flights'(spend) - Flights'(credit_i);
+    if (spend != credit_i) begun <= begun + {{Flights - 1{credit_i}}, 1'b1};
+    credit <= credit_i || begun < Flights'(Pdus - 1) || (credit && !spend);
     in_flight <= in_flight + Flights'(flies) - Flights'(fetched_i);
     unnumbered <= unnumbered + Waiting'(posts && !post_i.numbered) - Waiting'(leaves && !front.numbered);
     faulted <= (faulted || (fetched_i && fetched_fault_i)) && !(purged && flight_index == victim);
@@ -485,6 +485,7 @@ module tx_generator
       state <= SETTLE;
       in_flight <= '0;
       begun <= '0;
+      credit <= 1'b1;
       unnumbered <= '0;
       faulted <= 1'b0;
       burst_valid <= 1'b0;

@@ -36,7 +36,7 @@ module tx_segment #(
     output logic [             31:0] digest_o
 );
   localparam int unsigned Words = Bytes / 4;
-  localparam int unsigned Count = $clog2(Beats + 1);
+  localparam int unsigned Count = $clog2(Beats + 2);
   typedef struct packed {
     logic last;
     logic [$clog2(Bytes)-2:0] words;
@@ -49,7 +49,8 @@ module tx_segment #(
   assign in.last  = last_i;
   assign in.words = words_i;
   assign in.data  = data_i;
-  wire room = stored != Count'(Beats);
+  // A register that knows of a beat two cycles later: the queue's own registers have room for it.
+  logic room;
   assign crc_valid_o = valid_i && room && digest_i;
   assign ready_o = room && (!digest_i || crc_ready_i);
   wire accept = valid_i && ready_o;
@@ -59,7 +60,11 @@ module tx_segment #(
   assign words_o = next.words;
   assign data_o  = next.data;
   wire leaves = valid_o && ready_i;
-  always_ff @(posedge clk) stored <= clear ? '0 : stored + Count'(accept) - Count'(leaves);
+  always_ff @(posedge clk) begin
+    if (clear) stored <= '0;
+    else if (accept != leaves) stored <= stored + {{Count - 1{leaves}}, 1'b1};
+    room <= clear || stored < Count'(Beats);
+  end
 
   front_fifo #(
       .Width($bits(beat_t)),
