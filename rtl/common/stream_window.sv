@@ -37,7 +37,7 @@ module stream_window #(
   localparam int unsigned Held = L + 5;
 
   // What was accepted and not yet taken, with two cycles of delay in the latter. Two rows stay free: one that a beat may begin to fill, and
-  // one that is being read. Whether there is room for a beat is a register, a beat of now counts as a whole one.
+  // one that is being read. `ready_o` is a register: a beat that is accepted in the cycle before counts as a whole one.
   logic [Held-1:0] held;
   logic [L-2:0] taking, taken;
   wire accept = valid_i && ready_o;

@@ -1,6 +1,7 @@
 //! The CRC units.
 
 use crate::ffi::{Model, model};
+use crate::packed::words;
 
 /// Inputs of `crc64` in one cycle. The same as in the shim.
 #[repr(C)]
@@ -218,9 +219,7 @@ impl CrcWide {
         let mut inputs = self.idle();
         if let Some(beat) = beat {
             assert_eq!(beat.data.len(), self.build.bytes(), "bytes of a beat");
-            for (word, bytes) in inputs.data.iter_mut().zip(beat.data.as_chunks().0) {
-                *word = u32::from_le_bytes(*bytes);
-            }
+            inputs.data = words(beat.data);
             inputs.keep = beat.keep;
             inputs.last = beat.last.into();
             inputs.valid = 1;

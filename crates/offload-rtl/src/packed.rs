@@ -36,15 +36,15 @@ impl<const N: usize> Bits<N> {
     }
 }
 
-/// The bytes of a beat or a record in a port of 512 bits, filled up with zeros.
-pub fn words(bytes: &[u8]) -> [u32; 16] {
-    let mut filled = [0; 64];
-    filled[..bytes.len()].copy_from_slice(bytes);
-    let (words, _) = filled.as_chunks::<4>();
-    std::array::from_fn(|i| u32::from_le_bytes(words[i]))
+/// The bytes of a beat or a record in a port of `N` words, filled up with zeros.
+pub fn words<const N: usize>(bytes: &[u8]) -> [u32; N] {
+    assert!(bytes.len() <= 4 * N, "{} bytes in {N} words", bytes.len());
+    let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, byte| word << 8 | u32::from(*byte));
+    let mut words = bytes.chunks(4).map(word);
+    std::array::from_fn(|_| words.next().unwrap_or(0))
 }
 
-/// The bytes of such a port.
+/// The bytes of a port of 512 bits.
 pub fn bytes(words: &[u32; 16]) -> [u8; 64] {
     std::array::from_fn(|i| words[i / 4].to_le_bytes()[i % 4])
 }
